@@ -1,0 +1,1 @@
+//! Mount options, parsed and checked once.
