@@ -1,0 +1,83 @@
+# uext4: ext4 in user space.
+#   make            the release build, target/release/uext4
+#   make demo       a tour: makes an image, mounts it, copies a tree in, unmounts, runs e2fsck
+#   make test       every test; mounts for real, so it needs root, /dev/fuse and loop devices
+#   make check      what needs neither root nor a mount: fmt, clippy, rustdoc, unit tests
+#   make install    PREFIX=/usr/local, DESTDIR for packages; make uninstall takes it away again
+
+PREFIX ?= /usr/local
+# mount(8) and umount(8) look for their helpers in /sbin and nowhere else.
+HELPERDIR ?= /sbin
+CARGO ?= cargo
+# How much of each whole-program test to run: quick (minutes) or full (hours).
+SCALE ?= quick
+
+BIN = $(DESTDIR)$(PREFIX)/bin
+MAN = $(DESTDIR)$(PREFIX)/share/man
+HELPERS = $(notdir $(wildcard mount-helper/mount.* mount-helper/umount.*))
+MAN1 = $(notdir $(wildcard docs/man/*.1))
+MAN8 = $(notdir $(wildcard docs/man/*.8))
+
+TEST_TOOLS = /dev/fuse fusermount3:fuse3 mkfs.ext4:e2fsprogs e2fsck:e2fsprogs fio:fio \
+	xfs_io:xfsprogs getfacl:acl getfattr:attr sqlite3:sqlite3 rsync:rsync git:git \
+	stress-ng:stress-ng dbench:dbench jq:jq python3:python3 xxd:xxd losetup:mount \
+	filefrag:e2fsprogs setpriv:util-linux cc:gcc
+
+.PHONY: all build demo test unit-test mount-test cases check fmt clippy doc install uninstall clean
+
+all: build
+
+build:
+	$(CARGO) build --release
+
+demo:
+	scripts/need mkfs.ext4:e2fsprogs e2fsck:e2fsprogs fusermount3:fuse3
+	$(MAKE) build
+	UEXT4=target/release/uext4 scripts/demo
+
+test: test-needs unit-test mount-test cases
+
+.PHONY: test-needs
+test-needs:
+	@[ "$$(id -u)" = 0 ] || { echo "make test needs root: it mounts with the kernel's ext4 over loop devices to compare." >&2; \
+		echo "Without root: make check." >&2; exit 1; }
+	@scripts/need $(TEST_TOOLS)
+
+# No root needed here.
+unit-test:
+	$(CARGO) test --profile checked --lib --bins --test layers
+	$(CARGO) test --profile checked --doc
+
+# Root, /dev/fuse and loop devices needed from here on.
+mount-test: test-needs
+	UEXT4_TEST_SCALE=$(SCALE) $(CARGO) test --profile checked --test '*'
+
+cases: test-needs
+	$(CARGO) build --profile checked
+	UEXT4=target/checked/uext4 tests/diffcase tests/cases/*.case
+
+check: fmt clippy doc unit-test
+
+fmt:
+	$(CARGO) fmt --check
+
+clippy:
+	$(CARGO) clippy --all-targets -- -D warnings
+
+doc:
+	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --no-deps
+
+install: build
+	install -D -m 755 target/release/uext4 $(BIN)/uext4
+	for h in $(HELPERS); do install -D -m 755 mount-helper/$$h $(DESTDIR)$(HELPERDIR)/$$h || exit 1; done
+	for m in $(MAN1); do install -D -m 644 docs/man/$$m $(MAN)/man1/$$m || exit 1; done
+	for m in $(MAN8); do install -D -m 644 docs/man/$$m $(MAN)/man8/$$m || exit 1; done
+
+uninstall:
+	rm -f $(BIN)/uext4
+	for h in $(HELPERS); do rm -f $(DESTDIR)$(HELPERDIR)/$$h; done
+	for m in $(MAN1); do rm -f $(MAN)/man1/$$m; done
+	for m in $(MAN8); do rm -f $(MAN)/man8/$$m; done
+
+clean:
+	$(CARGO) clean
