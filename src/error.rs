@@ -25,6 +25,9 @@ pub enum Error {
     /// The image cannot be mounted (as asked): not ext4, unknown feature, dirty and read-only, ...
     #[error("{0}")]
     Unmountable(String),
+    /// The image is in use by another daemon or by the kernel (EBUSY); says by whom.
+    #[error("{0}")]
+    InUse(String),
     /// No free block (ENOSPC).
     #[error("no space left on device")]
     NoSpace,
@@ -195,6 +198,7 @@ impl Error {
                 }
             }
             Error::Unmountable(_) => libc::EINVAL,
+            Error::InUse(_) => libc::EBUSY,
             Error::NoSpace => libc::ENOSPC,
             Error::ReadOnly => libc::EROFS,
             Error::Shutdown => libc::EIO,

@@ -1,1 +1,197 @@
-//! (to be written)
+//! Where blocks live.
+//!
+//! Everything above sees one trait, [`BlockDevice`]: bytes at an offset, read, written, flushed,
+//! discarded, synchronously or through [`BlockDevice::submit`] with a completion. What is behind it
+//! is put together at mount time, from the bottom up: a [`FileDevice`] (image file or block device,
+//! with an I/O engine) or a [`MemDevice`]; over it, as asked for, the disk model, the recorder, the
+//! fault injector, the overlay of a read-only mount.
+//!
+//! Invariants:
+//! - Offsets are bytes from the start of the *file system* (`offset=` is added here and nowhere else).
+//! - A request outside `0..size()` is an error, never a short transfer; an image file never grows.
+//! - A write is on stable storage only after a `flush` that began after it completed, or if it was FUA.
+//! - A completion is called exactly once, with the buffers of the request; it must not block: it runs
+//!   on the engine's threads (or, with the `sync` engine, on the submitter's).
+//! - No ordering between requests in flight; two that overlap are the caller's mistake.
+
+pub mod buf;
+pub mod cause;
+mod claim;
+pub mod file;
+pub mod mem;
+pub mod request;
+
+pub use buf::{AlignedBuf, BufPart};
+pub use file::{Backing, FileDevice, OpenHow};
+pub use mem::MemDevice;
+pub use request::{Done, IoDone, IoOp, IoPayload, IoRequest, IoResult, ReadBuf, WriteSeg};
+
+use crate::error::{Error, Result};
+use smallvec::SmallVec;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::sync::Arc;
+
+/// A device, or an image of one, addressed in bytes. See the module for what holds.
+pub trait BlockDevice: Send + Sync {
+    /// Fills `buf` from byte `off`.
+    fn read_at(&self, buf: &mut [u8], off: u64) -> Result<()>;
+
+    /// Writes `buf` at byte `off`.
+    fn write_at(&self, buf: &[u8], off: u64) -> Result<()>;
+
+    /// Fills the buffers one after the other from byte `off`.
+    fn read_vectored_at(&self, bufs: &mut [IoSliceMut<'_>], off: u64) -> Result<()> {
+        let mut at = off;
+        for b in bufs.iter_mut() {
+            self.read_at(b, at)?;
+            at = at.saturating_add(b.len() as u64);
+        }
+        Ok(())
+    }
+
+    /// Writes the buffers one after the other from byte `off`, as one request where the backend can.
+    fn write_vectored_at(&self, bufs: &[IoSlice<'_>], off: u64) -> Result<()> {
+        let mut at = off;
+        for b in bufs {
+            self.write_at(b, at)?;
+            at = at.saturating_add(b.len() as u64);
+        }
+        Ok(())
+    }
+
+    /// Everything that completed before this call is on stable storage when it returns.
+    fn flush(&self) -> Result<()>;
+
+    /// A write that is itself on stable storage when it returns (force unit access). It says nothing
+    /// of writes before it.
+    fn write_fua(&self, buf: &[u8], off: u64) -> Result<()> {
+        self.write_at(buf, off)?;
+        self.flush()
+    }
+
+    /// The contents of the range are no longer needed. What a later read returns is undefined.
+    /// [`Error::NotSupported`] where the backend cannot.
+    fn discard(&self, off: u64, len: u64) -> Result<()>;
+
+    /// Makes the range read as zeros, without writing them where the backend has a way.
+    fn write_zeroes(&self, off: u64, len: u64) -> Result<()> {
+        let zeros = AlignedBuf::zeroed(len.min(1 << 20) as usize);
+        let mut done = 0;
+        while done < len {
+            let n = (len - done).min(zeros.len() as u64);
+            self.write_at(&zeros[..n as usize], off.saturating_add(done))?;
+            done += n;
+        }
+        Ok(())
+    }
+
+    /// Size in bytes.
+    fn size(&self) -> u64;
+
+    /// Smallest unit the device transfers, in bytes (512 or 4096). Writes smaller than this or not
+    /// aligned to it are a read-modify-write that is not atomic against its neighbours.
+    fn logical_block_size(&self) -> u32 {
+        512
+    }
+
+    /// Whether writes are refused ([`Error::ReadOnly`]).
+    fn read_only(&self) -> bool {
+        false
+    }
+
+    /// Starts a request; its completion is called exactly once, perhaps before this returns. Never
+    /// blocks for longer than the engine's queue is full. Errors travel in the completion.
+    fn submit(&self, req: IoRequest) {
+        run_in_place(self, req);
+    }
+}
+
+/// Serves a submitted request with the synchronous calls, in the calling thread.
+pub(crate) fn run_in_place<D: BlockDevice + ?Sized>(dev: &D, mut req: IoRequest) {
+    let _cause = cause::set(req.tag);
+    let r = execute(dev, &mut req.payload, req.offset);
+    req.finish(r);
+}
+
+/// The synchronous form of a payload.
+pub(crate) fn execute<D: BlockDevice + ?Sized>(
+    dev: &D,
+    payload: &mut IoPayload,
+    offset: u64,
+) -> Result<()> {
+    match payload {
+        IoPayload::Read(bufs) => {
+            if let [one] = bufs.as_mut_slice() {
+                return dev.read_at(one, offset);
+            }
+            let mut v: SmallVec<[IoSliceMut<'_>; 16]> =
+                bufs.iter_mut().map(|b| IoSliceMut::new(b)).collect();
+            dev.read_vectored_at(&mut v, offset)
+        }
+        IoPayload::Write { segs, fua } => {
+            if let [one] = segs.as_slice() {
+                let b = one.bytes();
+                return if *fua { dev.write_fua(b, offset) } else { dev.write_at(b, offset) };
+            }
+            let v: SmallVec<[IoSlice<'_>; 16]> =
+                segs.iter().map(|s| IoSlice::new(s.bytes())).collect();
+            dev.write_vectored_at(&v, offset)?;
+            if *fua { dev.flush() } else { Ok(()) }
+        }
+        IoPayload::Flush => dev.flush(),
+    }
+}
+
+/// Ok if `off..off + len` lies within a device of `size` bytes; else the error every backend gives.
+pub(crate) fn check_range(op: &'static str, off: u64, len: u64, size: u64) -> Result<()> {
+    match off.checked_add(len) {
+        Some(end) if end <= size => Ok(()),
+        _ => Err(Error::Io {
+            op,
+            offset: off,
+            source: io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                format!("{len} bytes there reach past the end of the device ({size} bytes)"),
+            ),
+        }),
+    }
+}
+
+impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
+    fn read_at(&self, buf: &mut [u8], off: u64) -> Result<()> {
+        (**self).read_at(buf, off)
+    }
+    fn write_at(&self, buf: &[u8], off: u64) -> Result<()> {
+        (**self).write_at(buf, off)
+    }
+    fn read_vectored_at(&self, bufs: &mut [IoSliceMut<'_>], off: u64) -> Result<()> {
+        (**self).read_vectored_at(bufs, off)
+    }
+    fn write_vectored_at(&self, bufs: &[IoSlice<'_>], off: u64) -> Result<()> {
+        (**self).write_vectored_at(bufs, off)
+    }
+    fn flush(&self) -> Result<()> {
+        (**self).flush()
+    }
+    fn write_fua(&self, buf: &[u8], off: u64) -> Result<()> {
+        (**self).write_fua(buf, off)
+    }
+    fn discard(&self, off: u64, len: u64) -> Result<()> {
+        (**self).discard(off, len)
+    }
+    fn write_zeroes(&self, off: u64, len: u64) -> Result<()> {
+        (**self).write_zeroes(off, len)
+    }
+    fn size(&self) -> u64 {
+        (**self).size()
+    }
+    fn logical_block_size(&self) -> u32 {
+        (**self).logical_block_size()
+    }
+    fn read_only(&self) -> bool {
+        (**self).read_only()
+    }
+    fn submit(&self, req: IoRequest) {
+        (**self).submit(req)
+    }
+}
