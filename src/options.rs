@@ -1,1 +1,0 @@
-//! Mount options, parsed and checked once.
