@@ -167,7 +167,7 @@ impl RawFile {
                 how.offset
             )));
         }
-        if direct && how.offset % u64::from(logical) != 0 {
+        if direct && !how.offset.is_multiple_of(u64::from(logical)) {
             return Err(Error::Unmountable(format!(
                 "{}: with backing=direct the offset must be a multiple of {logical}",
                 path.display()
@@ -432,7 +432,7 @@ impl RawFile {
                     _ => Err(e),
                 }
             })
-        } else if (off | len) % u64::from(self.logical) == 0 {
+        } else if (off | len).is_multiple_of(u64::from(self.logical)) {
             self.range_ioctl(BLKZEROOUT, off, len)
         } else {
             return Ok(false);

@@ -17,14 +17,23 @@
 pub mod buf;
 pub mod cause;
 mod claim;
+pub mod fault;
 pub mod file;
 pub mod mem;
+pub mod overlay;
+pub mod reclog;
+pub mod recorder;
 pub mod request;
+pub mod stats;
 
 pub use buf::{AlignedBuf, BufPart};
+pub use fault::FaultDevice;
 pub use file::{Backing, FileDevice, OpenHow};
 pub use mem::MemDevice;
+pub use overlay::Overlay;
+pub use recorder::Recorder;
 pub use request::{Done, IoDone, IoOp, IoPayload, IoRequest, IoResult, ReadBuf, WriteSeg};
+pub use stats::{Counted, DeviceStats};
 
 use crate::error::{Error, Result};
 use smallvec::SmallVec;

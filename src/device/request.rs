@@ -150,6 +150,16 @@ pub enum Done {
     Shared(Arc<dyn IoDone>, u64),
 }
 
+impl Done {
+    /// Tells.
+    pub fn call(self, r: IoResult) {
+        match self {
+            Done::Once(f) => f(r),
+            Done::Shared(d, token) => d.done(token, r),
+        }
+    }
+}
+
 /// What a completion is given.
 #[derive(Debug)]
 pub struct IoResult {
@@ -209,10 +219,6 @@ impl IoRequest {
 
     /// Ends the request: hands the buffers to the completion.
     pub fn finish(self, result: Result<()>) {
-        let r = IoResult { result, offset: self.offset, payload: self.payload };
-        match self.done {
-            Done::Once(f) => f(r),
-            Done::Shared(d, token) => d.done(token, r),
-        }
+        self.done.call(IoResult { result, offset: self.offset, payload: self.payload });
     }
 }
