@@ -1,1 +1,4 @@
-//! (to be written)
+//! alloc
+pub mod bitmap;
+pub mod buddy;
+pub mod index;
