@@ -1,4 +1,1 @@
-//! alloc
-pub mod bitmap;
-pub mod buddy;
-pub mod index;
+//! (to be written)

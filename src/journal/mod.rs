@@ -1,1 +1,206 @@
-//! (to be written)
+//! jbd2: metadata changes reach the disk as transactions, whole or not at all.
+//!
+//! Every room above changes metadata through a [`Handle`] and nothing else. The journal is given the
+//! device, the buffer cache and the blocks of its log when it is opened, and asks nobody above.
+//!
+//! A transaction is *running* (handles join), then *closing* (it waits for its handles), then
+//! *committing* (its buffers are captured, the next transaction runs, it is written), then *committed*
+//! and listed for the checkpoint, which writes its blocks home and takes the log space back.
+//!
+//! Invariants:
+//! - No handle joins the next transaction before the closing one has no handles and its buffers are
+//!   captured (only reserved handles still join a closing one).
+//! - The log always has room for what the running transaction may become, the reserved handles and
+//!   the committing transaction: a handle waits before it starts, a commit never does.
+//! - A commit waits for data tokens only. It takes no lock of rank 1 to 4 and starts no data I/O.
+//! - Home goes only the newest committed version of a block, never one of the running transaction.
+//! - After an error nothing pretends to have been written: the journal stays failed.
+//!
+//! Without a log ([`Journal::none`]) the same transactions exist, but their commit writes the blocks
+//! home: the same interface, no atomicity.
+
+mod abort;
+mod commit;
+mod flusher;
+pub mod handle;
+mod home;
+mod kick;
+mod options;
+pub mod start;
+mod state;
+mod threads;
+pub mod token;
+pub mod transaction;
+
+pub use handle::Handle;
+pub use options::JournalOptions;
+pub use start::ReservedHandle;
+pub use token::DataToken;
+pub use transaction::CommitListener;
+
+#[cfg(test)]
+mod tests;
+
+use crate::cache::BufferCache;
+use crate::error::Result;
+use flusher::Flusher;
+use kick::Kick;
+use parking_lot::{Condvar, Mutex, RwLock};
+use state::State;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64};
+use std::time::Duration;
+
+/// Where a commit writes.
+enum Backend {
+    /// No log: blocks go home.
+    Home,
+}
+
+/// The journal of one mounted file system.
+pub struct Journal {
+    cache: Arc<BufferCache>,
+    opts: JournalOptions,
+    flusher: Flusher,
+    backend: Backend,
+    /// Most blocks a transaction logs (one larger operation is let in alone).
+    max_credits: u64,
+    /// Milliseconds.
+    interval: AtomicU64,
+    /// Above locks of rank 7 and 8; contents of transactions and the leaf locks come after it.
+    state: Mutex<State>,
+    /// Handles may be able to start.
+    startable: Condvar,
+    /// The closing transaction has no handles.
+    idle: Condvar,
+    /// Some commit ended.
+    commit_ended: Condvar,
+    listeners: RwLock<Vec<Arc<dyn CommitListener>>>,
+    health: AtomicU8,
+    kick: Arc<Kick>,
+    checkpoint_kick: Arc<Kick>,
+    threads: Mutex<Vec<std::thread::JoinHandle<()>>>,
+}
+
+/// Most blocks of a transaction without a log.
+const HOME_CREDITS: u64 = 8192;
+
+impl Journal {
+    /// A file system without a journal: transactions group changes in the same way, and their commit
+    /// waits for ordered data, writes the blocks home and flushes.
+    pub fn none(cache: Arc<BufferCache>, opts: JournalOptions) -> Arc<Journal> {
+        let j = Arc::new(Journal::with(
+            cache,
+            opts,
+            Backend::Home,
+            HOME_CREDITS,
+            State { log_free: u64::MAX / 2, ..State::default() },
+        ));
+        threads::spawn_commit(&j);
+        j
+    }
+
+    fn with(
+        cache: Arc<BufferCache>,
+        opts: JournalOptions,
+        backend: Backend,
+        max_credits: u64,
+        state: State,
+    ) -> Journal {
+        let flusher = Flusher::new(Arc::clone(cache.dev()), opts.barrier);
+        Journal {
+            cache,
+            flusher,
+            backend,
+            max_credits,
+            interval: AtomicU64::new(opts.commit_interval.as_millis().try_into().unwrap_or(5000)),
+            opts,
+            state: Mutex::new(state),
+            startable: Condvar::new(),
+            idle: Condvar::new(),
+            commit_ended: Condvar::new(),
+            listeners: RwLock::default(),
+            health: AtomicU8::new(0),
+            kick: Arc::default(),
+            checkpoint_kick: Arc::default(),
+            threads: Mutex::default(),
+        }
+    }
+
+    /// The cache whose buffers handles change.
+    pub fn cache(&self) -> &Arc<BufferCache> {
+        &self.cache
+    }
+
+    /// Whether there is a log, so that a crash loses nothing committed and needs no fsck.
+    pub fn has_log(&self) -> bool {
+        match self.backend {
+            Backend::Home => false,
+        }
+    }
+
+    /// Most credits a handle should ask for at once.
+    pub fn max_credits(&self) -> u32 {
+        u32::try_from(self.max_credits).unwrap_or(u32::MAX)
+    }
+
+    /// `listener` is told of every commit from here on.
+    pub fn add_listener(&self, listener: Arc<dyn CommitListener>) {
+        self.listeners.write().push(listener);
+    }
+
+    /// The age at which a transaction is committed unasked.
+    pub fn commit_interval(&self) -> Duration {
+        Duration::from_millis(self.interval.load(std::sync::atomic::Ordering::Relaxed))
+    }
+
+    /// Changes the commit interval (`commit=` on remount).
+    pub fn set_commit_interval(&self, d: Duration) {
+        let ms = u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
+        self.interval.store(ms, std::sync::atomic::Ordering::Relaxed);
+        self.kick.poke();
+    }
+
+    /// Writes everything committed home, so that the log is empty if nothing runs.
+    ///
+    /// # Errors
+    /// `Io`, `Shutdown`.
+    pub fn checkpoint_all(&self) -> Result<()> {
+        self.check_commit()
+    }
+
+    /// Commits and checkpoints everything, marks the log empty and ends the threads. Every handle
+    /// must have ended; starting one afterwards fails.
+    ///
+    /// # Errors
+    /// Of the commit or checkpoint; the threads have ended all the same.
+    pub fn close(&self) -> Result<()> {
+        let r = self.commit_all().and_then(|()| self.checkpoint_all());
+        self.stop_threads();
+        self.end();
+        r
+    }
+
+    /// Log blocks that a transaction of so many blocks may take: descriptors, revokes, commit block,
+    /// and slack for rounding.
+    fn log_need(&self, credits: u64) -> u64 {
+        credits + credits / 64 + 4
+    }
+
+    fn largest_need(&self) -> u64 {
+        self.log_need(self.max_credits)
+    }
+
+    fn revokes_per_block(&self) -> u32 {
+        256
+    }
+
+    fn record_abort(&self, _err: &crate::error::Error) {}
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        self.kick.stop();
+        self.checkpoint_kick.stop();
+    }
+}

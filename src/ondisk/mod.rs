@@ -13,15 +13,12 @@
 pub mod bytes;
 pub mod csum;
 pub mod dirent;
-pub mod extent;
 pub mod features;
 pub mod geometry;
 pub mod group_desc;
 pub mod inode;
 pub mod inode_flags;
 pub mod inode_raw;
-pub mod jbd2;
-mod jbd2_log;
 pub mod seal;
 pub mod superblock;
 pub mod superblock_raw;

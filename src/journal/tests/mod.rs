@@ -1,0 +1,4 @@
+//! Tests of the journal on images made by mkfs.ext4, in memory.
+
+mod home;
+mod image;

@@ -1,0 +1,62 @@
+//! The background threads. They do not keep the journal alive.
+
+use super::Journal;
+use super::kick::{Kick, Order};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// Starts the thread that commits old transactions, and those that somebody asked for without waiting.
+pub(super) fn spawn_commit(j: &Arc<Journal>) {
+    spawn(j, "commit", Arc::clone(&j.kick), |j| {
+        j.commit_if_due();
+        j.until_due()
+    });
+}
+
+fn spawn(
+    j: &Arc<Journal>,
+    name: &'static str,
+    kick: Arc<Kick>,
+    mut turn: impl FnMut(&Journal) -> Duration + Send + 'static,
+) {
+    let weak: Weak<Journal> = Arc::downgrade(j);
+    let body = move || {
+        let mut sleep = Duration::ZERO;
+        while kick.wait(sleep) == Order::Work {
+            let Some(j) = weak.upgrade() else { return };
+            sleep = turn(&j);
+        }
+    };
+    match std::thread::Builder::new().name(format!("uext4-{name}")).spawn(body) {
+        Ok(t) => j.threads.lock().push(t),
+        // fsync commits in its own thread; only the unasked commits are late.
+        Err(e) => log::error!("cannot start the {name} thread: {e}"),
+    }
+}
+
+impl Journal {
+    /// How long the commit thread may sleep so that no transaction grows older than the interval.
+    fn until_due(&self) -> Duration {
+        let interval = self.commit_interval();
+        let st = self.state.lock();
+        let age = st.running.as_ref().filter(|_| !st.committer).map(|r| r.txn.started.elapsed());
+        drop(st);
+        // A failed journal has nothing to commit.
+        if self.is_aborted() {
+            return interval.max(Duration::from_secs(1));
+        }
+        age.map_or(interval, |a| interval.saturating_sub(a)).max(Duration::from_millis(1))
+    }
+
+    /// Ends the threads and waits for them.
+    pub(super) fn stop_threads(&self) {
+        self.kick.stop();
+        self.checkpoint_kick.stop();
+        let threads = std::mem::take(&mut *self.threads.lock());
+        for t in threads {
+            if t.thread().id() != std::thread::current().id() && t.join().is_err() {
+                log::error!("a journal thread panicked");
+            }
+        }
+    }
+}
