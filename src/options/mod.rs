@@ -296,6 +296,31 @@ impl MountOptions {
         Ok(o)
     }
 
+    /// [`MountOptions::parse`] that only warns of unknown options (mount -s).
+    pub fn parse_sloppy<S: AsRef<str>>(strings: &[S]) -> Result<MountOptions, OptionError> {
+        let mut o = MountOptions::default();
+        for item in strings.iter().flat_map(|text| split(text.as_ref())) {
+            let name = item.split('=').next().unwrap_or_default();
+            if table::find(name).is_some() || name.starts_with("x-") || name.starts_with("X-") {
+                o.apply(&item.replace('\\', "\\\\").replace(',', "\\,"), |_| true)?;
+            } else {
+                o.warn(format!("unknown mount option \"{item}\" is ignored"));
+            }
+        }
+        o.check()?;
+        Ok(o)
+    }
+
+    /// Decides what is left to the mounter's rights: root gets suid, dev,
+    /// allow_other and default_permissions unless told otherwise.
+    pub fn decide_for(&mut self, root: bool) {
+        for choice in
+            [&mut self.suid, &mut self.dev, &mut self.allow_other, &mut self.default_permissions]
+        {
+            choice.get_or_insert(root);
+        }
+    }
+
     /// Things worth telling the user about what was given, one line each.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
@@ -309,7 +334,7 @@ impl MountOptions {
     /// These options with the image's own defaults wherever none was given.
     /// Its text may name ext4's options only; anything else there is warned of and ignored.
     pub fn with_superblock(&self, sb: &SuperDefaults) -> Result<MountOptions, OptionError> {
-        let mut o = MountOptions { warnings: self.warnings.clone(), ..MountOptions::default() };
+        let mut o = self.clone();
         let bits = sb.default_mount_opts;
         o.grpid = bits & 0x2 != 0;
         o.nouid32 = bits & 0x10 != 0;
@@ -336,7 +361,6 @@ impl MountOptions {
                 o.warnings.push(format!("ignoring the superblock's own mount options: {e}"));
             }
         }
-        o.given.clear();
         for g in &self.given {
             o.apply_given(g)?;
         }
