@@ -37,6 +37,13 @@ fn try_flock(f: &File, shared: bool) -> io::Result<bool> {
     }
 }
 
+/// Gives up the lock, also when the kernel still holds a reference to the open file (a request that
+/// has just completed).
+pub(super) fn release(f: &File) {
+    // SAFETY: as in `try_flock`.
+    unsafe { libc::flock(f.as_raw_fd(), libc::LOCK_UN) };
+}
+
 /// Locks `file` (opened from `path`), and refuses when somebody else uses it.
 pub(super) fn claim(path: &Path, file: &File, read_only: bool) -> Result<Claim> {
     let io_err = |source| Error::Io { op: "lock", offset: 0, source };

@@ -1,8 +1,11 @@
 //! An image file or a block device.
 
 use super::claim::{self, Claim};
-use super::{AlignedBuf, BlockDevice, check_range};
+use super::engine::{self, Engine, IoEngine};
+use super::{AlignedBuf, BlockDevice, IoRequest, check_range};
 use crate::error::{Error, Result};
+/// Whether reads and writes go through the host's page cache.
+pub use crate::options::Backing;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::fs::{File, OpenOptions};
@@ -10,31 +13,11 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Whether reads and writes go through the host's page cache.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Backing {
-    /// Through the host's page cache.
-    #[default]
-    Buffered,
-    /// Around it (`O_DIRECT`).
-    Direct,
-}
-
-impl std::str::FromStr for Backing {
-    type Err = ();
-    fn from_str(s: &str) -> Result<Backing, ()> {
-        match s {
-            "buffered" => Ok(Backing::Buffered),
-            "direct" => Ok(Backing::Direct),
-            _ => Err(()),
-        }
-    }
-}
-
 /// How to open a device.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OpenHow {
     /// Never write; needs read permission only.
     pub read_only: bool,
@@ -42,6 +25,14 @@ pub struct OpenHow {
     pub offset: u64,
     /// Through the host's page cache or around it.
     pub backing: Backing,
+    /// Who serves submitted requests.
+    pub engine: IoEngine,
+}
+
+impl Default for OpenHow {
+    fn default() -> OpenHow {
+        OpenHow { read_only: false, offset: 0, backing: Backing::Buffered, engine: IoEngine::Auto }
+    }
 }
 
 // From linux/fs.h; libc has no names for these.
@@ -63,7 +54,7 @@ pub(super) struct RawFile {
     pub(super) logical: u32,
     is_dev: bool,
     direct: bool,
-    read_only: bool,
+    pub(super) read_only: bool,
     no_dsync: AtomicBool,
     /// Serialises the read-modify-writes of partial logical blocks (direct backing only).
     partial: Mutex<()>,
@@ -129,7 +120,17 @@ impl RawFile {
         }
         let open = |flags| {
             let mut o = OpenOptions::new();
-            o.read(true).write(!how.read_only).custom_flags(flags).open(path)
+            o.read(true).write(!how.read_only).custom_flags(flags);
+            // Whoever had the device before us may be closing it just now.
+            for _ in 0..10 {
+                match o.open(path) {
+                    Err(e) if is_dev && e.raw_os_error() == Some(libc::EBUSY) => {
+                        std::thread::sleep(std::time::Duration::from_millis(20));
+                    }
+                    r => return r,
+                }
+            }
+            o.open(path)
         };
         let mut direct = how.backing == Backing::Direct;
         let file = if direct {
@@ -185,6 +186,11 @@ impl RawFile {
             partial: Mutex::new(()),
             _claim: claim,
         })
+    }
+
+    /// Whether a single write can be made stable by a flag.
+    pub(super) fn has_dsync(&self) -> bool {
+        !self.no_dsync.load(Relaxed)
     }
 
     pub(super) fn fd(&self) -> RawFd {
@@ -345,7 +351,7 @@ impl RawFile {
             bounce = b;
             list.push(IoSlice::new(&bounce));
         }
-        let dsync = fua && !self.no_dsync.load(Relaxed);
+        let dsync = fua && self.has_dsync();
         let flags = if dsync { libc::RWF_DSYNC } else { 0 };
         let mut rest: &mut [IoSlice<'_>] = &mut list;
         let mut done = 0;
@@ -374,13 +380,6 @@ impl RawFile {
         if fua && !dsync { self.flush() } else { Ok(()) }
     }
 
-    pub(super) fn flush(&self) -> Result<()> {
-        if self.read_only {
-            return Ok(());
-        }
-        self.file.sync_data().map_err(|e| io_error("flush", 0, e))
-    }
-
     /// `BLKDISCARD`-like ioctls take a range in bytes, in whole logical blocks.
     fn range_ioctl(&self, request: libc::c_ulong, off: u64, len: u64) -> io::Result<()> {
         let range = [self.offset + off, len];
@@ -400,7 +399,7 @@ impl RawFile {
         }
     }
 
-    fn discard(&self, off: u64, len: u64) -> Result<()> {
+    fn discard_range(&self, off: u64, len: u64) -> Result<()> {
         self.check_write("discard", off, len)?;
         let unit = u64::from(self.logical);
         let start = off.next_multiple_of(unit);
@@ -447,68 +446,84 @@ impl RawFile {
     }
 }
 
+impl Drop for RawFile {
+    fn drop(&mut self) {
+        claim::release(&self.file);
+    }
+}
+
+impl BlockDevice for RawFile {
+    fn read_at(&self, buf: &mut [u8], off: u64) -> Result<()> {
+        self.read(buf, off)
+    }
+    fn write_at(&self, buf: &[u8], off: u64) -> Result<()> {
+        self.write(buf, off)
+    }
+    fn read_vectored_at(&self, bufs: &mut [IoSliceMut<'_>], off: u64) -> Result<()> {
+        self.read_vectored(bufs, off)
+    }
+    fn write_vectored_at(&self, bufs: &[IoSlice<'_>], off: u64) -> Result<()> {
+        self.write_vectored(bufs, off, false)
+    }
+    fn write_vectored_fua(&self, bufs: &[IoSlice<'_>], off: u64) -> Result<()> {
+        self.write_vectored(bufs, off, true)
+    }
+    fn flush(&self) -> Result<()> {
+        if self.read_only {
+            return Ok(());
+        }
+        self.file.sync_data().map_err(|e| io_error("flush", 0, e))
+    }
+    fn write_fua(&self, buf: &[u8], off: u64) -> Result<()> {
+        self.write_vectored(&[IoSlice::new(buf)], off, true)
+    }
+    fn discard(&self, off: u64, len: u64) -> Result<()> {
+        self.discard_range(off, len)
+    }
+    fn write_zeroes(&self, off: u64, len: u64) -> Result<()> {
+        if self.zero(off, len)? { Ok(()) } else { super::write_zero_bytes(self, off, len) }
+    }
+    fn size(&self) -> u64 {
+        self.size
+    }
+    fn logical_block_size(&self) -> u32 {
+        self.logical
+    }
+    fn read_only(&self) -> bool {
+        self.read_only
+    }
+}
+
 /// An image file or a block device, claimed for this daemon.
 pub struct FileDevice {
-    raw: std::sync::Arc<RawFile>,
+    // First, so that it has ended when the file is closed and the claim is given up.
+    engine: Box<dyn Engine>,
+    raw: Arc<RawFile>,
 }
 
 impl FileDevice {
     /// Opens and claims it. [`Error::InUse`] when somebody else has it: another daemon, or the
     /// kernel (for an image file, also through a loop device); read-only use is shared.
     pub fn open(path: impl AsRef<Path>, how: OpenHow) -> Result<FileDevice> {
-        let raw = std::sync::Arc::new(RawFile::open(path.as_ref(), how)?);
-        Ok(FileDevice { raw })
+        let raw = Arc::new(RawFile::open(path.as_ref(), how)?);
+        Ok(FileDevice { engine: engine::start(&raw, how.engine), raw })
     }
 
     /// Which backing is really in use.
     pub fn backing(&self) -> Backing {
         if self.raw.direct { Backing::Direct } else { Backing::Buffered }
     }
+
+    /// Which engine is really in use.
+    pub fn engine(&self) -> IoEngine {
+        self.engine.kind()
+    }
 }
 
 impl BlockDevice for FileDevice {
-    fn read_at(&self, buf: &mut [u8], off: u64) -> Result<()> {
-        self.raw.read(buf, off)
-    }
-    fn write_at(&self, buf: &[u8], off: u64) -> Result<()> {
-        self.raw.write(buf, off)
-    }
-    fn read_vectored_at(&self, bufs: &mut [IoSliceMut<'_>], off: u64) -> Result<()> {
-        self.raw.read_vectored(bufs, off)
-    }
-    fn write_vectored_at(&self, bufs: &[IoSlice<'_>], off: u64) -> Result<()> {
-        self.raw.write_vectored(bufs, off, false)
-    }
-    fn flush(&self) -> Result<()> {
-        self.raw.flush()
-    }
-    fn write_fua(&self, buf: &[u8], off: u64) -> Result<()> {
-        self.raw.write_vectored(&[IoSlice::new(buf)], off, true)
-    }
-    fn discard(&self, off: u64, len: u64) -> Result<()> {
-        self.raw.discard(off, len)
-    }
-    fn write_zeroes(&self, off: u64, len: u64) -> Result<()> {
-        if self.raw.zero(off, len)? {
-            return Ok(());
-        }
-        let zeros = AlignedBuf::zeroed(len.min(1 << 20) as usize);
-        let mut done = 0;
-        while done < len {
-            let n = (len - done).min(zeros.len() as u64);
-            self.raw.write(&zeros[..n as usize], off + done)?;
-            done += n;
-        }
-        Ok(())
-    }
-    fn size(&self) -> u64 {
-        self.raw.size
-    }
-    fn logical_block_size(&self) -> u32 {
-        self.raw.logical
-    }
-    fn read_only(&self) -> bool {
-        self.raw.read_only
+    forward!(self, *self.raw);
+    fn submit(&self, req: IoRequest) {
+        self.engine.submit(req);
     }
 }
 

@@ -14,9 +14,64 @@
 //!   on the engine's threads (or, with the `sync` engine, on the submitter's).
 //! - No ordering between requests in flight; two that overlap are the caller's mistake.
 
+/// Every method of [`BlockDevice`] but `submit`, passed on to the device that the expression names.
+macro_rules! forward {
+    ($self:ident, $to:expr) => {
+        fn read_at(&$self, buf: &mut [u8], off: u64) -> $crate::error::Result<()> {
+            ($to).read_at(buf, off)
+        }
+        fn write_at(&$self, buf: &[u8], off: u64) -> $crate::error::Result<()> {
+            ($to).write_at(buf, off)
+        }
+        fn read_vectored_at(
+            &$self,
+            bufs: &mut [std::io::IoSliceMut<'_>],
+            off: u64,
+        ) -> $crate::error::Result<()> {
+            ($to).read_vectored_at(bufs, off)
+        }
+        fn write_vectored_at(
+            &$self,
+            bufs: &[std::io::IoSlice<'_>],
+            off: u64,
+        ) -> $crate::error::Result<()> {
+            ($to).write_vectored_at(bufs, off)
+        }
+        fn write_vectored_fua(
+            &$self,
+            bufs: &[std::io::IoSlice<'_>],
+            off: u64,
+        ) -> $crate::error::Result<()> {
+            ($to).write_vectored_fua(bufs, off)
+        }
+        fn flush(&$self) -> $crate::error::Result<()> {
+            ($to).flush()
+        }
+        fn write_fua(&$self, buf: &[u8], off: u64) -> $crate::error::Result<()> {
+            ($to).write_fua(buf, off)
+        }
+        fn discard(&$self, off: u64, len: u64) -> $crate::error::Result<()> {
+            ($to).discard(off, len)
+        }
+        fn write_zeroes(&$self, off: u64, len: u64) -> $crate::error::Result<()> {
+            ($to).write_zeroes(off, len)
+        }
+        fn size(&$self) -> u64 {
+            ($to).size()
+        }
+        fn logical_block_size(&$self) -> u32 {
+            ($to).logical_block_size()
+        }
+        fn read_only(&$self) -> bool {
+            ($to).read_only()
+        }
+    };
+}
+
 pub mod buf;
 pub mod cause;
 mod claim;
+mod engine;
 pub mod fault;
 pub mod file;
 pub mod mem;
@@ -27,6 +82,7 @@ pub mod request;
 pub mod stats;
 
 pub use buf::{AlignedBuf, BufPart};
+pub use engine::IoEngine;
 pub use fault::FaultDevice;
 pub use file::{Backing, FileDevice, OpenHow};
 pub use mem::MemDevice;
@@ -78,20 +134,19 @@ pub trait BlockDevice: Send + Sync {
         self.flush()
     }
 
+    /// [`BlockDevice::write_vectored_at`] with force unit access.
+    fn write_vectored_fua(&self, bufs: &[IoSlice<'_>], off: u64) -> Result<()> {
+        self.write_vectored_at(bufs, off)?;
+        self.flush()
+    }
+
     /// The contents of the range are no longer needed. What a later read returns is undefined.
     /// [`Error::NotSupported`] where the backend cannot.
     fn discard(&self, off: u64, len: u64) -> Result<()>;
 
     /// Makes the range read as zeros, without writing them where the backend has a way.
     fn write_zeroes(&self, off: u64, len: u64) -> Result<()> {
-        let zeros = AlignedBuf::zeroed(len.min(1 << 20) as usize);
-        let mut done = 0;
-        while done < len {
-            let n = (len - done).min(zeros.len() as u64);
-            self.write_at(&zeros[..n as usize], off.saturating_add(done))?;
-            done += n;
-        }
-        Ok(())
+        write_zero_bytes(self, off, len)
     }
 
     /// Size in bytes.
@@ -113,6 +168,18 @@ pub trait BlockDevice: Send + Sync {
     fn submit(&self, req: IoRequest) {
         run_in_place(self, req);
     }
+}
+
+/// Zeros, written as bytes.
+pub(crate) fn write_zero_bytes<D: BlockDevice + ?Sized>(dev: &D, off: u64, len: u64) -> Result<()> {
+    let zeros = AlignedBuf::zeroed(len.min(1 << 20) as usize);
+    let mut done = 0;
+    while done < len {
+        let n = (len - done).min(zeros.len() as u64);
+        dev.write_at(&zeros[..n as usize], off.saturating_add(done))?;
+        done += n;
+    }
+    Ok(())
 }
 
 /// Serves a submitted request with the synchronous calls, in the calling thread.
@@ -144,8 +211,11 @@ pub(crate) fn execute<D: BlockDevice + ?Sized>(
             }
             let v: SmallVec<[IoSlice<'_>; 16]> =
                 segs.iter().map(|s| IoSlice::new(s.bytes())).collect();
-            dev.write_vectored_at(&v, offset)?;
-            if *fua { dev.flush() } else { Ok(()) }
+            if *fua {
+                dev.write_vectored_fua(&v, offset)
+            } else {
+                dev.write_vectored_at(&v, offset)
+            }
         }
         IoPayload::Flush => dev.flush(),
     }
@@ -167,39 +237,7 @@ pub(crate) fn check_range(op: &'static str, off: u64, len: u64, size: u64) -> Re
 }
 
 impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
-    fn read_at(&self, buf: &mut [u8], off: u64) -> Result<()> {
-        (**self).read_at(buf, off)
-    }
-    fn write_at(&self, buf: &[u8], off: u64) -> Result<()> {
-        (**self).write_at(buf, off)
-    }
-    fn read_vectored_at(&self, bufs: &mut [IoSliceMut<'_>], off: u64) -> Result<()> {
-        (**self).read_vectored_at(bufs, off)
-    }
-    fn write_vectored_at(&self, bufs: &[IoSlice<'_>], off: u64) -> Result<()> {
-        (**self).write_vectored_at(bufs, off)
-    }
-    fn flush(&self) -> Result<()> {
-        (**self).flush()
-    }
-    fn write_fua(&self, buf: &[u8], off: u64) -> Result<()> {
-        (**self).write_fua(buf, off)
-    }
-    fn discard(&self, off: u64, len: u64) -> Result<()> {
-        (**self).discard(off, len)
-    }
-    fn write_zeroes(&self, off: u64, len: u64) -> Result<()> {
-        (**self).write_zeroes(off, len)
-    }
-    fn size(&self) -> u64 {
-        (**self).size()
-    }
-    fn logical_block_size(&self) -> u32 {
-        (**self).logical_block_size()
-    }
-    fn read_only(&self) -> bool {
-        (**self).read_only()
-    }
+    forward!(self, **self);
     fn submit(&self, req: IoRequest) {
         (**self).submit(req)
     }

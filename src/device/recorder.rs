@@ -73,6 +73,12 @@ impl Recorder {
         o.out.flush()
     }
 
+    fn issue_vectored(&self, bufs: &[IoSlice<'_>], off: u64, fua: bool) -> u64 {
+        let data: Vec<&[u8]> = bufs.iter().map(|b| &**b).collect();
+        let len = data.iter().map(|d| d.len() as u64).sum();
+        self.log.append(Kind::Write { fua }, off, len, cause::current(), &data)
+    }
+
     fn around(&self, id: u64, r: Result<()>) -> Result<()> {
         self.log.done(id, r.is_ok());
         r
@@ -103,10 +109,13 @@ impl BlockDevice for Recorder {
     }
 
     fn write_vectored_at(&self, bufs: &[IoSlice<'_>], off: u64) -> Result<()> {
-        let data: Vec<&[u8]> = bufs.iter().map(|b| &**b).collect();
-        let len = data.iter().map(|d| d.len() as u64).sum();
-        let id = self.log.append(Kind::Write { fua: false }, off, len, cause::current(), &data);
+        let id = self.issue_vectored(bufs, off, false);
         self.around(id, self.inner.write_vectored_at(bufs, off))
+    }
+
+    fn write_vectored_fua(&self, bufs: &[IoSlice<'_>], off: u64) -> Result<()> {
+        let id = self.issue_vectored(bufs, off, true);
+        self.around(id, self.inner.write_vectored_fua(bufs, off))
     }
 
     fn write_fua(&self, buf: &[u8], off: u64) -> Result<()> {

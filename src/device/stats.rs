@@ -100,6 +100,11 @@ impl BlockDevice for Counted {
         self.stats.writes.add(bufs.iter().map(|b| b.len() as u64).sum());
         self.inner.write_vectored_at(bufs, off)
     }
+    fn write_vectored_fua(&self, bufs: &[IoSlice<'_>], off: u64) -> Result<()> {
+        self.stats.writes.add(bufs.iter().map(|b| b.len() as u64).sum());
+        self.stats.fua.fetch_add(1, Relaxed);
+        self.inner.write_vectored_fua(bufs, off)
+    }
     fn flush(&self) -> Result<()> {
         self.stats.flushes.fetch_add(1, Relaxed);
         self.inner.flush()
