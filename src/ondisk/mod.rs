@@ -16,6 +16,8 @@ pub mod dirent;
 pub mod features;
 pub mod geometry;
 pub mod group_desc;
+pub mod hash;
+pub mod htree;
 pub mod inode;
 pub mod inode_flags;
 pub mod inode_raw;
