@@ -1,1 +1,3 @@
-//! (to be written)
+//! Extended attributes and access control lists.
+
+pub mod acl_format;
