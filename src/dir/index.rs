@@ -24,24 +24,6 @@ const ENTRY: usize = 8;
 /// Most levels of index blocks there can be, root included: 2, or 3 with `large_dir`.
 pub const MAX_LEVELS: usize = 3;
 
-/// Why an index can't be used.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Unusable {
-    /// Its header is of a kind that is not known: names can still be found by reading every leaf.
-    Header(Corrupt),
-    /// The table contradicts itself.
-    Table(Corrupt),
-}
-
-impl Unusable {
-    /// What is wrong, whichever it is.
-    pub fn corrupt(self) -> Corrupt {
-        match self {
-            Unusable::Header(c) | Unusable::Table(c) => c,
-        }
-    }
-}
-
 /// What the root says about the whole tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RootInfo {
@@ -66,8 +48,8 @@ fn limit(fmt: &Format, at: usize) -> usize {
 }
 
 /// Checks the root block of a tree that may have `max_levels` levels.
-pub fn root(fmt: &Format, b: &[u8], max_levels: usize) -> Result<(RootInfo, Table), Unusable> {
-    let bad = |what, value: u8| Unusable::Header(Corrupt::new(what).value(value.into()));
+pub fn root(fmt: &Format, b: &[u8], max_levels: usize) -> Result<(RootInfo, Table), Corrupt> {
+    let bad = |what, value: u8| Corrupt::new(what).value(value.into());
     let [_, _, _, _, hash_version, len, indirect, flags] =
         array::<8>(b, INFO).ok_or_else(|| bad("directory block too small for an index", 0))?;
     if hash_version > 2 {
@@ -87,22 +69,20 @@ pub fn root(fmt: &Format, b: &[u8], max_levels: usize) -> Result<(RootInfo, Tabl
 }
 
 /// Checks a node.
-pub fn node(fmt: &Format, b: &[u8]) -> Result<Table, Unusable> {
+pub fn node(fmt: &Format, b: &[u8]) -> Result<Table, Corrupt> {
     table(fmt, b, NODE_TABLE)
 }
 
-fn table(fmt: &Format, b: &[u8], at: usize) -> Result<Table, Unusable> {
+fn table(fmt: &Format, b: &[u8], at: usize) -> Result<Table, Corrupt> {
     let (Some(l), Some(count)) = (le16(b, at), le16(b, at + 2)) else {
-        return Err(Unusable::Header(Corrupt::new("directory block too small for an index")));
+        return Err(Corrupt::new("directory block too small for an index"));
     };
     let (l, count) = (usize::from(l), usize::from(count));
     if l != limit(fmt, at) {
-        let c = Corrupt::new("limit of a directory index block").value(l as u64);
-        return Err(Unusable::Header(c));
+        return Err(Corrupt::new("limit of a directory index block").value(l as u64));
     }
     if count == 0 || count > l {
-        let c = Corrupt::new("count of a directory index block").value(count as u64);
-        return Err(Unusable::Table(c));
+        return Err(Corrupt::new("count of a directory index block").value(count as u64));
     }
     Ok(Table { at, limit: l, count })
 }
@@ -149,38 +129,32 @@ impl Table {
         put(b, from, &hash.to_le_bytes()) && put(b, from + 4, &block.to_le_bytes()) && self.store(b)
     }
 
-    /// Moves the upper half of the entries to `new`, an index node not yet linked. Returns the
-    /// lowest hash of what moved and how many entries stayed.
-    pub fn split(&mut self, b: &mut [u8], fmt: &Format, new: &mut [u8]) -> (u32, usize) {
-        let stay = self.count / 2;
-        let hash = self.hash(b, stay);
-        self.copy_to(b, stay, fmt, new);
-        self.count = stay;
-        let ok = self.store(b);
-        debug_assert!(ok, "the table was checked");
-        (hash, stay)
-    }
-
-    /// Makes the tree one level higher: all entries of this root move to `new`, block `lblk` of
-    /// the directory, and the root keeps one entry that leads to it.
-    pub fn grow_root(&mut self, b: &mut [u8], fmt: &Format, new: &mut [u8], lblk: u32) {
-        self.copy_to(b, 0, fmt, new);
-        self.count = 1;
-        let levels = b.get(INFO + 6).copied().unwrap_or(0).saturating_add(1);
-        let ok = put(b, INFO + 6, &[levels])
-            && put(b, self.at + 4, &lblk.to_le_bytes())
-            && self.store(b);
-        debug_assert!(ok, "the table was checked");
-    }
-
-    /// Makes `new` a node with the entries from `i` on.
-    fn copy_to(&self, b: &[u8], i: usize, fmt: &Format, new: &mut [u8]) {
+    /// Makes `new` a node that holds the entries from `i` on.
+    pub fn copy_out(&self, b: &[u8], i: usize, fmt: &Format, new: &mut [u8]) {
         new.fill(0);
         fmt.set_len(new, 0, fmt.block);
         let from = b.get(self.at + i * ENTRY..self.at + self.count * ENTRY).unwrap_or_default();
         let t = Table { at: NODE_TABLE, limit: limit(fmt, NODE_TABLE), count: self.count - i };
         let ok = put(new, NODE_TABLE, from) && t.store(new);
         debug_assert!(ok, "a node holds at least as much as any table");
+    }
+
+    /// Keeps the first `count` entries.
+    pub fn truncate(&mut self, b: &mut [u8], count: usize) {
+        self.count = count.clamp(1, self.count);
+        let ok = self.store(b);
+        debug_assert!(ok, "the table was checked");
+    }
+
+    /// Makes the tree one level higher: the root keeps one entry, which leads to block `lblk`, a
+    /// node that got all entries by [`Table::copy_out`].
+    pub fn grow_root(&mut self, b: &mut [u8], lblk: u32) {
+        self.count = 1;
+        let levels = b.get(INFO + 6).copied().unwrap_or(0).saturating_add(1);
+        let ok = put(b, INFO + 6, &[levels])
+            && put(b, self.at + 4, &lblk.to_le_bytes())
+            && self.store(b);
+        debug_assert!(ok, "the table was checked");
     }
 
     #[must_use]
@@ -246,13 +220,13 @@ mod tests {
             b[at] = v;
             root(&f, &b, 2).unwrap_err()
         };
-        assert!(matches!(check(28, 7), Unusable::Header(_)));
-        assert!(matches!(check(29, 12), Unusable::Header(_)));
-        assert!(matches!(check(30, 2), Unusable::Header(_)));
-        assert!(matches!(check(31, 1), Unusable::Header(_)));
-        assert!(matches!(check(32, 1), Unusable::Header(_)));
-        assert!(matches!(check(34, 0), Unusable::Table(_)));
-        assert!(matches!(check(34, 200), Unusable::Table(_)));
+        assert_eq!(check(28, 7).what, "unknown hash of a directory index");
+        assert_eq!(check(29, 12).what, "length of the directory index header");
+        assert_eq!(check(30, 2).what, "directory index too deep");
+        assert_eq!(check(31, 1).what, "unknown flags of a directory index");
+        assert_eq!(check(32, 1).what, "limit of a directory index block");
+        assert_eq!(check(34, 0).what, "count of a directory index block");
+        assert_eq!(check(34, 200).what, "count of a directory index block");
     }
 
     proptest! {
@@ -277,7 +251,8 @@ mod tests {
             prop_assert_eq!(root(&f, &b, 2).unwrap().1, t);
 
             let mut n1 = vec![0xaa; 1024];
-            t.grow_root(&mut b, &f, &mut n1, 99);
+            t.copy_out(&b, 0, &f, &mut n1);
+            t.grow_root(&mut b, 99);
             let (info, r) = root(&f, &b, 2).unwrap();
             prop_assert_eq!((info.levels, r.count, r.block(&b, 0)), (2, 1, 99));
             prop_assert!(root(&f, &b, 1).is_err());
@@ -288,8 +263,11 @@ mod tests {
 
             let mut n2 = vec![0xaa; 1024];
             if t1.count >= 2 {
-                let (h, stay) = t1.split(&mut n1, &f, &mut n2);
+                let stay = t1.count / 2;
+                let h = t1.hash(&n1, stay);
                 prop_assert_eq!(h, sorted[stay]);
+                t1.copy_out(&n1, stay, &f, &mut n2);
+                t1.truncate(&mut n1, stay);
                 let t2 = node(&f, &n2).unwrap();
                 prop_assert_eq!(t1.count + t2.count, sorted.len());
                 let (half, at) = if probe >= h { (&t2, want - stay) } else { (&t1, want) };

@@ -258,20 +258,13 @@ impl Format {
         self.set_len(area, if end == 0 { 0 } else { last }, size - if end == 0 { 0 } else { last });
     }
 
-    /// Makes `from` keep only the entries at `stay`, compacted, and writes those at `go` to `to`.
-    /// Both lists hold offsets of entries in use; together they are all of them.
-    pub fn divide(
-        &self,
-        from: &mut [u8],
-        to: &mut [u8],
-        go: &mut dyn Iterator<Item = usize>,
-    ) -> Result<(), Corrupt> {
+    /// Makes `to` an area that holds copies of the entries of `from` at these offsets, in this
+    /// order and nothing else.
+    pub fn copy_out(&self, from: &[u8], offsets: &[usize], to: &mut [u8]) -> Result<(), Corrupt> {
         let (mut at, mut last) = (0, 0);
-        for off in go {
-            let r = self.record(from, off)?;
-            let used = r.used();
-            let (Some(src), Some(dst)) =
-                (from.get(off..off + used), to.get_mut(at..at + used))
+        for &off in offsets {
+            let used = self.record(from, off)?.used();
+            let (Some(src), Some(dst)) = (from.get(off..off + used), to.get_mut(at..at + used))
             else {
                 return Err(Corrupt::new("directory block overfull").value(off as u64));
             };
@@ -279,11 +272,19 @@ impl Format {
             self.set_len(to, at, used);
             last = at;
             at += used;
-            let ok = put(from, off, &[0; 4]);
-            debug_assert!(ok, "the record was checked");
         }
         self.close(to, last, at);
-        self.compact(from)?;
+        Ok(())
+    }
+
+    /// Removes the entries at these offsets and compacts the rest.
+    pub fn cut(&self, area: &mut [u8], offsets: &[usize]) -> Result<(), Corrupt> {
+        for &off in offsets {
+            self.record(area, off)?;
+            let ok = put(area, off, &[0; 4]);
+            debug_assert!(ok, "the record was checked");
+        }
+        self.compact(area)?;
         Ok(())
     }
 
@@ -523,7 +524,8 @@ mod tests {
                         f.init_leaf(&mut other);
                         let go: Vec<usize> = f.records(f.of(&b)).map(|r| r.unwrap())
                             .filter(|r| r.ino % 2 == 1).map(|r| r.off).collect();
-                        f.divide(f.of_mut(&mut b), f.of_mut(&mut other), &mut go.into_iter()).unwrap();
+                        f.copy_out(f.of(&b), &go, f.of_mut(&mut other)).unwrap();
+                        f.cut(f.of_mut(&mut b), &go).unwrap();
                         prop_assert!(tiles(f, &other));
                         let mut both = names(f, &other);
                         prop_assert!(both.values().all(|v| v.0 % 2 == 1));

@@ -1,3 +1,5 @@
 //! Extended attributes and access control lists.
 
 pub mod acl_format;
+pub mod area;
+pub mod name;
