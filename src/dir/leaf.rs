@@ -214,13 +214,7 @@ impl Format {
     }
 
     /// Makes the record at `off` name another inode.
-    pub fn set_ino(
-        &self,
-        area: &mut [u8],
-        off: usize,
-        ino: Ino,
-        ftype: u8,
-    ) -> Result<(), Corrupt> {
+    pub fn set_ino(&self, area: &mut [u8], off: usize, ino: Ino, ftype: u8) -> Result<(), Corrupt> {
         self.record(area, off)?;
         let ok = put(area, off, &ino.0.to_le_bytes())
             && (!self.filetype || put(area, off + 7, &[ftype]));
@@ -308,15 +302,7 @@ impl Format {
     }
 
     /// Writes one whole record; the caller made sure that it fits.
-    pub fn write(
-        &self,
-        area: &mut [u8],
-        off: usize,
-        len: usize,
-        name: &[u8],
-        ino: Ino,
-        ftype: u8,
-    ) {
+    pub fn write(&self, area: &mut [u8], off: usize, len: usize, name: &[u8], ino: Ino, ftype: u8) {
         wipe(area, off, rec_len(name.len()));
         let ok = put(area, off, &ino.0.to_le_bytes())
             && put(area, off + 4, &self.encode(len))

@@ -25,6 +25,7 @@ pub mod seal;
 pub mod superblock;
 pub mod superblock_raw;
 pub mod timestamp;
+pub mod xattr;
 
 pub use features::{Compat, FeatureCheck, Features, Incompat, RoCompat};
 pub use geometry::Geometry;

@@ -296,19 +296,11 @@ mod tests {
         assert!(matches!(Acl::from_xattr(b"\x01\0\0\0"), Err(Error::NotSupported)));
         assert!(matches!(Acl::from_xattr(b"\x02\0\0\0\x01"), Err(Error::Invalid(_))));
         assert!(matches!(Acl::from_xattr(b"\x02\0\0\0"), Ok(None)));
-        let named_without_mask = acl(&[
-            (Tag::UserObj, 6),
-            (Tag::User(1), 7),
-            (Tag::GroupObj, 4),
-            (Tag::Other, 4),
-        ]);
+        let named_without_mask =
+            acl(&[(Tag::UserObj, 6), (Tag::User(1), 7), (Tag::GroupObj, 4), (Tag::Other, 4)]);
         assert!(named_without_mask.check().is_err());
-        let twice = acl(&[
-            (Tag::UserObj, 6),
-            (Tag::UserObj, 6),
-            (Tag::GroupObj, 4),
-            (Tag::Other, 4),
-        ]);
+        let twice =
+            acl(&[(Tag::UserObj, 6), (Tag::UserObj, 6), (Tag::GroupObj, 4), (Tag::Other, 4)]);
         assert!(twice.check().is_err());
         assert!(acl(&[(Tag::UserObj, 8), (Tag::GroupObj, 4), (Tag::Other, 4)]).check().is_err());
         assert!(acl(&[(Tag::UserObj, 7), (Tag::GroupObj, 4), (Tag::Other, 4)]).check().is_ok());
@@ -322,7 +314,10 @@ mod tests {
         let mut a = sample();
         assert!(a.chmod(0o640));
         assert_eq!(a.equivalent_mode(), (0o640, false));
-        assert_eq!(a.entries[2].perm, 4, "chmod changes the mask, not the group, where there is one");
+        assert_eq!(
+            a.entries[2].perm, 4,
+            "chmod changes the mask, not the group, where there is one"
+        );
         // d:u:1:rwx,d:g:4:rx,d:m::rx on a 755 directory; a file created 0666.
         let mut d = acl(&[
             (Tag::UserObj, 7),

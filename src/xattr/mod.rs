@@ -1,5 +1,4 @@
 //! Extended attributes and access control lists.
 
 pub mod acl_format;
-pub mod area;
 pub mod name;
