@@ -15,6 +15,8 @@ pub struct Buffer {
     data: RwLock<Arc<AlignedBuf>>,
     /// The whole-block seal that was found good last, or that this program wrote: see `token`.
     verified: AtomicU64,
+    /// A bitmap: it was found good against its descriptor, which this block cannot tell itself.
+    checked: AtomicBool,
     /// CLOCK's second chance.
     pub(super) referenced: AtomicBool,
     /// 1 + the transaction that it last joined; 0 if none.
@@ -29,6 +31,7 @@ impl Buffer {
             block,
             data: RwLock::new(Arc::new(data)),
             verified: AtomicU64::new(0),
+            checked: AtomicBool::new(false),
             referenced: AtomicBool::new(false),
             joined: AtomicU64::new(0),
             dirty: AtomicU32::new(0),
@@ -73,7 +76,17 @@ impl Buffer {
         }
     }
 
+    /// Whether the bytes, read or written since, agree with what another block says of them.
+    pub(crate) fn is_checked(&self) -> bool {
+        self.checked.load(Acquire)
+    }
+
+    pub(crate) fn set_checked(&self) {
+        self.checked.store(true, Release);
+    }
+
     pub(crate) fn clear_verified(&self) {
+        self.checked.store(false, Release);
         self.verified.store(0, Release);
     }
 
