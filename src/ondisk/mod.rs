@@ -13,6 +13,7 @@
 pub mod bytes;
 pub mod csum;
 pub mod dirent;
+pub mod extent;
 pub mod features;
 pub mod geometry;
 pub mod group_desc;
@@ -21,6 +22,8 @@ pub mod htree;
 pub mod inode;
 pub mod inode_flags;
 pub mod inode_raw;
+pub mod jbd2;
+mod jbd2_log;
 pub mod seal;
 pub mod superblock;
 pub mod superblock_raw;
