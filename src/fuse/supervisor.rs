@@ -25,6 +25,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 const MOUNT: u8 = b'm';
+const MOUNT_READ_ONLY: u8 = b'o';
 const READ_AHEAD: u8 = b'r';
 const UNMOUNT_IDLE: u8 = b'u';
 const UNMOUNT_FORCE: u8 = b'f';
@@ -63,13 +64,20 @@ impl Signals {
 #[derive(Debug)]
 pub struct Mounted {
     /// The FUSE connection, for `Session::from_fd`.
-    pub fuse: OwnedFd,
+    fuse: Option<OwnedFd>,
     /// The control socket, listening; `None` where no directory could be had for it.
     pub control: Option<UnixListener>,
     /// Device number of the mount, `major:minor`.
     pub dev: String,
     /// Whether the mount was made by `fusermount3`. Then /dev/fuse may be closed to us.
     pub by_fusermount: bool,
+}
+
+impl Mounted {
+    /// The FUSE connection, once.
+    pub fn take_fuse(&mut self) -> Option<OwnedFd> {
+        self.fuse.take()
+    }
 }
 
 /// The daemon's end.
@@ -125,15 +133,15 @@ impl Supervisor {
         }
     }
 
-    /// Mounts. The error is one line for the user.
-    pub fn mount(&self) -> Result<Mounted, String> {
-        let (text, fds) = self.ask(MOUNT)?;
+    /// Mounts; with `read_only`, so even if the options did not ask for it. The error
+    /// is one line for the user.
+    pub fn mount(&self, read_only: bool) -> Result<Mounted, String> {
+        let (text, fds) = self.ask(if read_only { MOUNT_READ_ONLY } else { MOUNT })?;
         let Some(rest) = text.strip_prefix("mounted ") else { return Err(text) };
         let (by, dev) = rest.split_once(' ').unwrap_or(("mount", rest));
         let mut fds = fds.into_iter();
-        let fuse = fds.next().ok_or("the supervisor sent no connection")?;
         Ok(Mounted {
-            fuse,
+            fuse: fds.next(),
             control: fds.next().map(UnixListener::from),
             dev: dev.to_string(),
             by_fusermount: by == "fusermount",
@@ -155,7 +163,7 @@ impl Supervisor {
     }
 
     /// The daemon is about to end in good order. Waits for the supervisor's end.
-    pub fn finish(self) {
+    pub fn finish(&self) {
         if self.ask_done(END).is_ok() {
             let _ = nix::sys::wait::waitpid(self.pid, None);
         }
@@ -236,6 +244,10 @@ impl Outside {
         let done = |r: io::Result<()>| r.err().map(|e| mount::plain(&e)).unwrap_or_default();
         let text = match what {
             MOUNT => return self.mount(),
+            MOUNT_READ_ONLY => {
+                self.request.flags |= nix::mount::MsFlags::MS_RDONLY;
+                return self.mount();
+            }
             READ_AHEAD => match &self.made {
                 Some(made) => done(mount::set_read_ahead(&made.dev, self.read_ahead_kb)),
                 None => "not mounted".into(),

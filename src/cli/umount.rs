@@ -1,0 +1,94 @@
+//! `uext4 umount`: unmounts, then waits until the daemon has written everything,
+//! let go of the image and said so.
+
+use super::Failure;
+use super::args::{UmountArgs, warn};
+use super::failure::say;
+use super::target;
+use crate::fuse::control_socket::{Client, ClientError};
+use crate::fuse::mount::{self, Unmount, plain};
+use crate::fuse::mount_table::{self, Mount};
+use std::time::Duration;
+
+/// How long to wait before saying for what.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Unmounts.
+pub fn run(args: &UmountArgs) -> Result<(), Failure> {
+    let shown = args.target.display();
+    let mount = match target::mounted(&args.target)? {
+        Some(m) if m.is_uext4() || args.anything => m,
+        Some(m) => {
+            return Err(Failure::failed(format!("{shown}: mounted as {}, not by uext4", m.kind)));
+        }
+        None => return Err(Failure::failed(format!("{shown}: not mounted"))),
+    };
+    let point = &mount.point;
+    let mut daemon = if mount.is_uext4() { listen(&mount, args.verbose) } else { None };
+    if daemon.is_some() && !args.force {
+        write_back(&mount);
+    }
+    let how = match (args.force, args.lazy) {
+        (true, _) => Unmount::Force,
+        (_, true) => Unmount::Lazy,
+        _ => Unmount::IfIdle,
+    };
+    mount::unmount(point, how).map_err(|e| {
+        let why = match e.raw_os_error() {
+            Some(libc::EBUSY) => "target is busy".to_string(),
+            _ => plain(&e),
+        };
+        Failure::failed(format!("{shown}: {why}"))
+    })?;
+    mount::forget_in_utab(point);
+    if args.verbose {
+        say(&format!("{} unmounted", point.display()));
+    }
+    if args.lazy && !args.force {
+        return Ok(());
+    }
+    let Some(client) = &mut daemon else { return Ok(()) };
+    let elsewhere = mount_table::read().unwrap_or_default();
+    if let Some(other) = elsewhere.iter().find(|m| m.dev == mount.dev) {
+        say(&format!("{shown}: unmounted, but still mounted at {}", other.point.display()));
+        return Ok(());
+    }
+    if !client.wait(PATIENCE) {
+        warn(&format!(
+            "{shown}: waiting for the daemon, which writes out or is held by another mount namespace"
+        ));
+    }
+    match client.answer() {
+        Ok(_) => Ok(()),
+        Err(ClientError::Refused(why)) => Err(Failure::failed(format!("{shown}: {why}"))),
+        Err(ClientError::Gone(_)) => Err(Failure::failed(format!(
+            "{shown}: the daemon died before the image was clean; the next mount replays its journal"
+        ))),
+    }
+}
+
+/// Asks the daemon to tell us of its end.
+fn listen(mount: &Mount, verbose: bool) -> Option<Client> {
+    let asked = target::daemon(mount).and_then(|mut client| {
+        client.ask("umount-wait").map_err(|e| target::refused(&mount.point, e))?;
+        Ok(client)
+    });
+    match asked {
+        Ok(client) => Some(client),
+        Err(e) => {
+            if verbose {
+                say(&e.message);
+            }
+            None
+        }
+    }
+}
+
+/// Makes the kernel hand over the pages it holds while all can still be answered.
+fn write_back(mount: &Mount) {
+    use std::os::fd::AsRawFd;
+    if let Ok(dir) = std::fs::File::open(&mount.point) {
+        // SAFETY: a valid descriptor, open for the length of the call.
+        unsafe { libc::syncfs(dir.as_raw_fd()) };
+    }
+}
