@@ -69,7 +69,10 @@ doc:
 
 install: build
 	install -D -m 755 target/release/uext4 $(BIN)/uext4
-	for h in $(HELPERS); do install -D -m 755 mount-helper/$$h $(DESTDIR)$(HELPERDIR)/$$h || exit 1; done
+	install -d $(DESTDIR)$(HELPERDIR)
+	for h in $(HELPERS); do \
+		sed 's|@BINDIR@|$(PREFIX)/bin|' mount-helper/$$h >$(DESTDIR)$(HELPERDIR)/$$h && \
+		chmod 755 $(DESTDIR)$(HELPERDIR)/$$h || exit 1; done
 	for m in $(MAN1); do install -D -m 644 docs/man/$$m $(MAN)/man1/$$m || exit 1; done
 	for m in $(MAN8); do install -D -m 644 docs/man/$$m $(MAN)/man8/$$m || exit 1; done
 

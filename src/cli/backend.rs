@@ -4,7 +4,7 @@ use super::daemon::{Backend, Started};
 use crate::device::{FileDevice, OpenHow};
 use crate::error::Error;
 use crate::fuse::mount::plain;
-use crate::options::{Backing, MountOptions};
+use crate::options::MountOptions;
 use std::path::Path;
 
 /// An ext4 image or block device.
@@ -21,13 +21,12 @@ impl Backend for Ext4 {
     type Filesystem = Nothing;
 
     fn open(&mut self, source: &Path, options: &MountOptions) -> Result<(), String> {
-        let backing = match options.backing {
-            Backing::Buffered => crate::device::Backing::Buffered,
-            Backing::Direct => crate::device::Backing::Direct,
+        let how = OpenHow {
+            read_only: options.read_only,
+            offset: options.offset,
+            backing: options.backing,
+            engine: options.io_engine,
         };
-        let engine = options.io_engine;
-        let (read_only, offset) = (options.read_only, options.offset);
-        let how = OpenHow { read_only, offset, backing, engine };
         self.device = Some(FileDevice::open(source, how).map_err(|e| match e {
             Error::Io { op: "open", source, .. } => plain(&source),
             other => other.to_string(),
