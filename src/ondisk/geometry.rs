@@ -353,3 +353,65 @@ fn is_power_of(n: u32, base: u32) -> bool {
     }
     n == 1
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::ondisk::superblock_raw::RawSuperblock;
+    use zerocopy::{FromZeros, IntoBytes};
+
+    /// The raw superblock of a small file system without checksums, for parsers that need a geometry.
+    pub fn sample_raw() -> RawSuperblock {
+        let mut raw = RawSuperblock::new_zeroed();
+        raw.s_magic.set(0xef53);
+        raw.s_rev_level.set(1);
+        raw.s_inode_size.set(256);
+        raw.s_first_ino.set(11);
+        raw.s_log_block_size.set(2);
+        raw.s_log_cluster_size.set(2);
+        raw.s_blocks_per_group.set(32768);
+        raw.s_clusters_per_group.set(32768);
+        raw.s_inodes_per_group.set(8192);
+        raw.s_inodes_count.set(2 * 8192);
+        raw.s_blocks_count_lo.set(40000);
+        raw.s_feature_incompat.set((Incompat::FILETYPE | Incompat::EXTENTS).bits());
+        raw.s_feature_ro_compat.set((RoCompat::SPARSE_SUPER | RoCompat::HUGE_FILE).bits());
+        raw
+    }
+
+    pub fn sample() -> Geometry {
+        let mut bytes = [0; 1024];
+        bytes.copy_from_slice(sample_raw().as_bytes());
+        Geometry::new(&Superblock::parse(&bytes).unwrap(), None).unwrap()
+    }
+
+    #[test]
+    fn places() {
+        let g = sample();
+        assert_eq!(g.groups_count, 2);
+        assert_eq!(g.blocks_in_group(Group(1)), 40000 - 32768);
+        assert_eq!(g.blocks_in_group(Group(2)), 0);
+        assert_eq!(g.group_of_block(Block(32769)), Some((Group(1), 1)));
+        assert_eq!(g.group_of_block(Block(40000)), None);
+        assert_eq!(g.ino_location(Ino(8193)), Some((Group(1), 0)));
+        assert_eq!(g.ino_at(Group(1), 0), Some(Ino(8193)));
+        assert_eq!(g.ino_location(Ino(0)), None);
+        assert_eq!(g.ino_location(Ino(16385)), None);
+        assert_eq!(g.itable_slot(17), (1, 256));
+        assert!(!g.is_valid_block(Block(u64::MAX), 2));
+        assert!(!g.is_valid_block(Block(39999), 2));
+        assert!(g.is_valid_block(Block(39999), 1));
+    }
+
+    #[test]
+    fn file_size_limits() {
+        let g = sample();
+        assert_eq!(g.max_extent_file_size(), 0xffff_ffff << 12);
+        // 12 + 1024 + 1024^2 + 1024^3 blocks of 4 KiB.
+        assert_eq!(g.max_indirect_file_size(), 1_074_791_436 << 12);
+        let mut small = g.clone();
+        small.features.ro_compat.remove(RoCompat::HUGE_FILE);
+        assert_eq!(small.max_extent_file_size(), 536_870_911 << 12);
+        assert!(small.max_indirect_file_size() < 536_870_911 << 12);
+    }
+}

@@ -10,6 +10,9 @@ use crate::types::{Block, Ino};
 use std::ops::Range;
 use zerocopy::{FromZeros, IntoBytes};
 
+/// Byte offset of `i_dtime` in a slot: the orphan list is linked through it.
+pub const DTIME_OFFSET: usize = super::inode_raw::I_DTIME_OFFSET;
+
 /// The kind of a file, from the top four bits of `i_mode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]

@@ -50,6 +50,8 @@ pub const GOOD_OLD_INODE_SIZE: usize = 128;
 pub const EXTRA_ISIZE: u16 = (size_of::<RawInode>() - GOOD_OLD_INODE_SIZE) as u16;
 /// Byte offset of `i_block`.
 pub const I_BLOCK_OFFSET: usize = offset_of!(RawInode, i_block);
+/// Byte offset of `i_dtime`, which links the orphan list.
+pub const I_DTIME_OFFSET: usize = offset_of!(RawInode, i_dtime);
 /// Byte offset of `i_generation`.
 pub const I_GENERATION_OFFSET: usize = offset_of!(RawInode, i_generation);
 /// Byte offset of `i_checksum_lo`.
