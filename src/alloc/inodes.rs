@@ -292,7 +292,9 @@ impl Allocator {
         let (g, index) = match self.geo.ino_location(ino) {
             Some(l) if ino.0 >= self.geo.first_ino => l,
             _ => {
-                return Err(Corrupt::new("freeing a reserved or nonexistent inode").ino(ino).into());
+                return Err(Corrupt::new("freeing a reserved or nonexistent inode")
+                    .ino(ino)
+                    .into());
             }
         };
         let cell = self.groups.cell(g)?;

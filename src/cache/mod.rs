@@ -13,6 +13,7 @@
 //! - No lock here is held across I/O.
 
 pub mod buffer;
+pub mod pages;
 mod buffer_cache;
 mod shard;
 pub mod super_buf;

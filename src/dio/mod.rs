@@ -1,1 +1,8 @@
-//! (to be written)
+//! Direct I/O: the lock mode of an inode, direct reads, direct writes.
+
+pub mod mode;
+mod read;
+mod write;
+
+pub use read::{read_direct, read_mapped};
+pub use write::write_direct;

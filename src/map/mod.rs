@@ -44,15 +44,38 @@ use parking_lot::RwLock;
 use status::StatusCache;
 use tx::{Owner, Tx};
 
-/// The rooms below that a map works with.
+/// What a map is read with.
 #[derive(Clone, Copy)]
-pub struct MapCtx<'a> {
+pub struct Look<'a> {
     /// Facts of the file system.
     pub geo: &'a Geometry,
     /// Metadata blocks.
     pub cache: &'a BufferCache,
+    /// Who knows the blocks that belong to the file system itself, which no file may map; `None`
+    /// before there is an allocator.
+    pub guard: Option<&'a Allocator>,
+}
+
+/// What a map is changed with; it can be read with it too.
+#[derive(Clone, Copy)]
+pub struct MapCtx<'a> {
+    look: Look<'a>,
     /// Blocks.
     pub alloc: &'a Allocator,
+}
+
+impl<'a> MapCtx<'a> {
+    /// Of one file system.
+    pub fn new(geo: &'a Geometry, cache: &'a BufferCache, alloc: &'a Allocator) -> MapCtx<'a> {
+        MapCtx { look: Look { geo, cache, guard: Some(alloc) }, alloc }
+    }
+}
+
+impl<'a> std::ops::Deref for MapCtx<'a> {
+    type Target = Look<'a>;
+    fn deref(&self) -> &Look<'a> {
+        &self.look
+    }
 }
 
 /// What a range of a file is.
@@ -218,7 +241,7 @@ impl FileMap {
     ///
     /// # Errors
     /// `Corrupt`, `Io`.
-    pub fn lookup(&self, ctx: &MapCtx<'_>, lblk: LBlock, max_len: u32) -> Result<Mapping> {
+    pub fn lookup(&self, ctx: &Look<'_>, lblk: LBlock, max_len: u32) -> Result<Mapping> {
         let max_len = max_len.max(1);
         if let Some(m) = self.status.read().get(lblk.0, max_len) {
             return Ok(m);
@@ -358,7 +381,7 @@ impl FileMap {
     ///
     /// # Errors
     /// `Corrupt`, `Io`.
-    pub fn goal(&self, ctx: &MapCtx<'_>, lblk: LBlock) -> Result<Option<Block>> {
+    pub fn goal(&self, ctx: &Look<'_>, lblk: LBlock) -> Result<Option<Block>> {
         match &self.form {
             Form::Extents(t) => t.goal(ctx, &self.owner, lblk.0),
             Form::Indirect(m) => m.goal(ctx, &self.owner, lblk.0),
@@ -369,7 +392,7 @@ impl FileMap {
     ///
     /// # Errors
     /// `Corrupt`, `Io`.
-    pub fn next_data(&self, ctx: &MapCtx<'_>, lblk: LBlock) -> Result<Option<LBlock>> {
+    pub fn next_data(&self, ctx: &Look<'_>, lblk: LBlock) -> Result<Option<LBlock>> {
         let mut found = None;
         self.for_each(ctx, lblk, u64::from(MAX_LBLK), &mut |m| {
             if m.state == State::Written {
@@ -384,7 +407,7 @@ impl FileMap {
     ///
     /// # Errors
     /// `Corrupt`, `Io`.
-    pub fn next_hole(&self, ctx: &MapCtx<'_>, lblk: LBlock) -> Result<LBlock> {
+    pub fn next_hole(&self, ctx: &Look<'_>, lblk: LBlock) -> Result<LBlock> {
         let mut at = u64::from(lblk.0);
         while at < u64::from(MAX_LBLK) {
             let m = self.lookup(ctx, LBlock(at as u32), u32::MAX)?;
@@ -403,7 +426,7 @@ impl FileMap {
     /// `Corrupt`, `Io`.
     pub fn for_each(
         &self,
-        ctx: &MapCtx<'_>,
+        ctx: &Look<'_>,
         from: LBlock,
         end: u64,
         f: &mut dyn FnMut(Mapping) -> bool,

@@ -1,7 +1,7 @@
 //! What a change of a map works with: the journal handle, the allocator and the
 //! owner's accounts.
 
-use super::{Enter, Kind, MapCtx, Reservation};
+use super::{Enter, Kind, Look, MapCtx, Reservation};
 use crate::alloc::{FreeFlags, Request, Run};
 use crate::error::{Corrupt, Error, Result};
 use crate::journal::Handle;
@@ -26,11 +26,14 @@ impl Owner {
 
     /// Whether these may be blocks of this inode: none of the file system's own, unless it is one of the
     /// file system's own inodes.
-    pub fn check_blocks(&self, ctx: &MapCtx<'_>, start: Block, len: u32) -> Result<()> {
+    pub fn check_blocks(&self, ctx: &Look<'_>, start: Block, len: u32) -> Result<()> {
         if !ctx.geo.is_user_ino(self.ino) {
             return Ok(());
         }
-        ctx.alloc.check_data_run(Run { start, len }).map_err(|e| self.name(e))
+        match ctx.guard {
+            Some(g) => g.check_data_run(Run { start, len }).map_err(|e| self.name(e)),
+            None => Ok(()),
+        }
     }
 
     /// Adds the inode to an error that does not name one.

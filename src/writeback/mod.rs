@@ -1,1 +1,99 @@
-//! (to be written)
+//! From dirty pages to blocks on the device: delayed allocation, the flusher,
+//! throttling of writers, completion.
+//!
+//! [`write_out`] is the one way buffered data reaches the device. It works on one inode
+//! at a time under [`Inode::wb`] (rank 4), in ascending order, one run of
+//! contiguous dirty pages after another: map, write, complete (`run`). Reads and
+//! writes go on meanwhile; pages in flight do not change.
+//!
+//! Invariants: a block is *written* in the map only when its bytes are on the
+//! device (nolock) or when the transaction that says so waits for them
+//! (ordered); `i_disksize` passes neither a dirty page nor one in flight.
+
+mod flusher;
+mod list;
+pub mod policy;
+mod run;
+
+pub use list::Writeback;
+
+use crate::{
+    error::Result,
+    inode::{Inode, Volume},
+    types::LBlock,
+};
+use std::sync::Arc;
+
+/// Which pages of an inode a write-out takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Scope {
+    /// First block.
+    pub from: LBlock,
+    /// End, exclusive; `u64::MAX` for all.
+    pub end: u64,
+    /// At most this many pages.
+    pub budget: u64,
+}
+
+impl Scope {
+    /// All that is dirty now.
+    pub const ALL: Scope = Scope { from: LBlock(0), end: u64::MAX, budget: u64::MAX };
+
+    /// The blocks `from..end`.
+    pub fn range(from: LBlock, end: u64) -> Scope {
+        Scope { from, end, budget: u64::MAX }
+    }
+}
+
+/// Writes out what is dirty in `scope` as of now and waits until it is on the device and
+/// in the map. Pages dirtied later are left alone, so that a busy writer cannot
+/// hold the caller for ever. Returns how many pages were written.
+///
+/// The caller holds no lock of rank 4 or above.
+pub fn write_out(vol: &Volume, wb: &Writeback, inode: &Arc<Inode>, scope: Scope) -> Result<u64> {
+    if inode.pages.lock().is_empty() {
+        return Ok(0);
+    }
+    let _one = inode.wb.lock();
+    write_out_locked(vol, wb, inode, scope)
+}
+
+/// As [`write_out`], for a caller that holds [`Inode::wb`].
+pub fn write_out_locked(
+    vol: &Volume,
+    wb: &Writeback,
+    inode: &Arc<Inode>,
+    scope: Scope,
+) -> Result<u64> {
+    let upto = inode.pages.lock().now();
+    let mut done = 0;
+    let mut first_error = Ok(());
+    let mut at = start_of(vol, inode, scope.from);
+    while done < scope.budget {
+        let max = scope.budget.saturating_sub(done).min(run::MAX_PAGES as u64) as usize;
+        let Some(next) = inode.pages.lock().next_dirty(at, upto) else { break };
+        if u64::from(next.0) >= scope.end {
+            break;
+        }
+        match run::write_run(vol, wb, inode, next, scope.end, max) {
+            Ok(run) if run.pages == 0 => break,
+            Ok(run) => {
+                done += u64::from(run.pages);
+                at = run.next;
+            }
+            Err(e) => {
+                let next = run::past_failure(next, max);
+                first_error = first_error.and(Err(e));
+                at = next;
+            }
+        }
+    }
+    first_error.map(|()| done)
+}
+
+/// Data beyond `i_disksize` goes out lowest first, whatever was asked for: the
+/// size can only follow data that is complete below it.
+fn start_of(vol: &Volume, inode: &Inode, from: LBlock) -> LBlock {
+    let disk_end = vol.geo.block_size.index(inode.attrs().rec.size);
+    LBlock(from.0.min(u32::try_from(disk_end).unwrap_or(u32::MAX)))
+}

@@ -2,4 +2,3 @@
 
 mod home;
 mod image;
-mod log;

@@ -16,7 +16,7 @@ mod walk;
 use super::node::{self, Node};
 use super::ranges::Ranges;
 use super::tx::{Groups, Owner};
-use super::{MapCtx, Mapping, State};
+use super::{Look, Mapping, State};
 use crate::error::Result;
 use crate::ondisk::Geometry;
 use crate::ondisk::extent::{Extent, MAX_UNWRITTEN};
@@ -52,7 +52,7 @@ impl ExtentTree {
     }
 
     /// The extent or hole that `lblk` lies in; a hole as far as it goes.
-    pub fn lookup(&self, ctx: &MapCtx<'_>, owner: &Owner, lblk: u32) -> Result<Mapping> {
+    pub fn lookup(&self, ctx: &Look<'_>, owner: &Owner, lblk: u32) -> Result<Mapping> {
         let f = self.find(ctx, owner, lblk)?;
         let at = u64::from(lblk);
         let hole_start = match f.extent {
@@ -73,7 +73,7 @@ impl ExtentTree {
     }
 
     /// Where `lblk` would be best: next to its neighbour before it, else the one after it.
-    pub fn goal(&self, ctx: &MapCtx<'_>, owner: &Owner, lblk: u32) -> Result<Option<Block>> {
+    pub fn goal(&self, ctx: &Look<'_>, owner: &Owner, lblk: u32) -> Result<Option<Block>> {
         let f = self.find(ctx, owner, lblk)?;
         if let Some(e) = f.extent {
             return Ok(Some(near(&e, lblk)));

@@ -3,7 +3,7 @@
 use super::ExtentTree;
 use crate::cache::Buffer;
 use crate::error::Result;
-use crate::map::MapCtx;
+use crate::map::Look;
 use crate::map::node::{Bad, LBLK_END, Node, check_child, check_extent};
 use crate::map::tx::{Owner, Tx};
 use crate::ondisk::Geometry;
@@ -50,7 +50,7 @@ pub(super) type Path = SmallVec<[Step; 6]>;
 
 impl ExtentTree {
     /// What surrounds `lblk`. Allocates nothing; of each node only the entries used are checked.
-    pub(super) fn find(&self, ctx: &MapCtx<'_>, owner: &Owner, lblk: u32) -> Result<Found> {
+    pub(super) fn find(&self, ctx: &Look<'_>, owner: &Owner, lblk: u32) -> Result<Found> {
         let mut down = Node::root(&self.root)
             .and_then(|n| look(ctx.geo, n, lblk, 0, LBLK_END))
             .map_err(|b| owner.bad(b))?;
@@ -67,7 +67,7 @@ impl ExtentTree {
     }
 
     /// The path to the leaf of `lblk`, every node of it checked completely.
-    pub(super) fn load(&self, ctx: &MapCtx<'_>, owner: &Owner, lblk: u32) -> Result<Path> {
+    pub(super) fn load(&self, ctx: &Look<'_>, owner: &Owner, lblk: u32) -> Result<Path> {
         let mut path = Path::new();
         let root = Node::root(&self.root).map_err(|b| owner.bad(b))?;
         let (step, mut down) = step(ctx.geo, root, lblk, LBLK_END).map_err(|b| owner.bad(b))?;
@@ -124,7 +124,7 @@ impl ExtentTree {
 }
 
 /// Reads a node's block.
-pub(super) fn read(ctx: &MapCtx<'_>, owner: &Owner, block: Block) -> Result<Arc<Buffer>> {
+pub(super) fn read(ctx: &Look<'_>, owner: &Owner, block: Block) -> Result<Arc<Buffer>> {
     ctx.cache.read(block, &owner.seal).map_err(|e| owner.name(e))
 }
 

@@ -6,7 +6,7 @@ mod alloc;
 mod remove;
 
 use super::tx::Owner;
-use super::{MapCtx, Mapping, State};
+use super::{Look, Mapping, State};
 use crate::cache::Buffer;
 use crate::error::{Corrupt, Error, Result};
 use crate::ondisk::bytes::le32;
@@ -119,7 +119,7 @@ impl IndirectMap {
     }
 
     /// From `lblk` on: a run of at most `max` blocks, or a hole.
-    pub fn lookup(&self, ctx: &MapCtx<'_>, owner: &Owner, lblk: u32, max: u32) -> Result<Mapping> {
+    pub fn lookup(&self, ctx: &Look<'_>, owner: &Owner, lblk: u32, max: u32) -> Result<Mapping> {
         let max = max.max(1);
         let per = per_block(ctx.geo);
         let hole = |len: u64| Mapping {
@@ -169,7 +169,7 @@ impl IndirectMap {
     }
 
     /// Next to the pointer before it in its block, else the block that it will be in.
-    pub fn goal(&self, ctx: &MapCtx<'_>, owner: &Owner, lblk: u32) -> Result<Option<Block>> {
+    pub fn goal(&self, ctx: &Look<'_>, owner: &Owner, lblk: u32) -> Result<Option<Block>> {
         let Some(spot) = spot(per_block(ctx.geo), lblk) else { return Ok(None) };
         let before = |b: &[u8], i: u32| {
             (0..=i)
@@ -201,7 +201,7 @@ fn bad_pointer(owner: &Owner, b: Block) -> Error {
 }
 
 /// Reads an indirect block.
-fn read(ctx: &MapCtx<'_>, owner: &Owner, block: Block) -> Result<Arc<Buffer>> {
+fn read(ctx: &Look<'_>, owner: &Owner, block: Block) -> Result<Arc<Buffer>> {
     if !ctx.geo.is_valid_block(block, 1) {
         return Err(bad_pointer(owner, block));
     }

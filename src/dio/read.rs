@@ -1,0 +1,133 @@
+//! Reading what the map says, past every cache.
+
+use super::mode;
+use crate::{
+    error::{Error, Result},
+    inode::{Inode, Volume},
+    map::State,
+    ondisk::Seal,
+    types::LBlock,
+    writeback::{self, Scope, Writeback},
+};
+use std::sync::Arc;
+
+/// A direct read: dirty pages of the range go out first, then the device is read under the
+/// inode's lock mode. `off` and the length are multiples of the device's logical
+/// block, else `EINVAL`. Returns the bytes read: fewer at the end of the file.
+pub fn read_direct(
+    vol: &Volume,
+    wb: &Writeback,
+    inode: &Arc<Inode>,
+    off: u64,
+    buf: &mut [u8],
+) -> Result<usize> {
+    let unit = u64::from(vol.dev.logical_block_size());
+    if off % unit != 0 || buf.len() as u64 % unit != 0 {
+        return Err(Error::Invalid("direct read not aligned to the device's blocks"));
+    }
+    let _lock =
+        mode::effective(vol, inode).read_share().map(|s| inode.io.acquire(s, "direct read"));
+    flush_range(vol, wb, inode, off, buf.len())?;
+    let _pass = inode.gate.enter();
+    let n = clip(inode, off, buf.len());
+    let (head, _) = buf.split_at_mut(n);
+    read_mapped(vol, inode, off, head)?;
+    Ok(n)
+}
+
+/// Bytes of a request that lie before the end of the file.
+pub(super) fn clip(inode: &Inode, off: u64, len: usize) -> usize {
+    inode.size().saturating_sub(off).min(len as u64) as usize
+}
+
+/// Writes out what is dirty in a range of bytes.
+pub(super) fn flush_range(
+    vol: &Volume,
+    wb: &Writeback,
+    inode: &Arc<Inode>,
+    off: u64,
+    len: usize,
+) -> Result<()> {
+    let bs = vol.geo.block_size;
+    let from = LBlock(u32::try_from(bs.index(off)).unwrap_or(u32::MAX));
+    let end = bs.blocks_for(off.saturating_add(len as u64));
+    if inode.pages.lock().any_in(from, end) {
+        writeback::write_out(vol, wb, inode, Scope::range(from, end))?;
+    }
+    Ok(())
+}
+
+/// Fills `buf` from byte `off` with what the map and the device say: zeros for holes and
+/// unwritten blocks. The caller has passed the inode's gate. `off + buf.len()` may pass the
+/// end of the file by less than a block.
+pub fn read_mapped(vol: &Volume, inode: &Inode, off: u64, buf: &mut [u8]) -> Result<()> {
+    let bs = vol.geo.block_size;
+    let ctx = vol.map_ctx();
+    let journalled = vol.journals_data(inode);
+    let mut done = 0;
+    while done < buf.len() {
+        let pos = off + done as u64;
+        let within = bs.within(pos);
+        let lblk = LBlock(u32::try_from(bs.index(pos)).map_err(|_| Error::TooBig)?);
+        let want = bs.blocks_for((within + buf.len() - done) as u64);
+        let want = u32::try_from(want).unwrap_or(u32::MAX);
+        let m = inode.map()?.lookup(&ctx, lblk, want)?;
+        let n = ((m.len as usize) << bs.log2()).saturating_sub(within).min(buf.len() - done);
+        if n == 0 {
+            return Err(inode.corrupt("empty mapping"));
+        }
+        let out = &mut buf[done..done + n];
+        match m.state {
+            State::Hole | State::Unwritten => out.fill(0),
+            State::Written if journalled => {
+                for (i, part) in BlockParts::new(bs.bytes(), within, n).enumerate() {
+                    let b = vol.cache.read(m.pblk.plus(i as u64), &Seal::None)?;
+                    let len = part.1 - part.0;
+                    let at = part.0 + i * bs.bytes() - within;
+                    b.read(|d| out[at..at + len].copy_from_slice(&d[part.0..part.1]));
+                }
+            }
+            State::Written => vol.dev.read_at(out, bs.offset(m.pblk) + within as u64)?,
+        }
+        done += n;
+    }
+    Ok(())
+}
+
+/// The byte ranges of consecutive blocks that `len` bytes from `within` touch.
+struct BlockParts {
+    bs: usize,
+    at: usize,
+    end: usize,
+}
+
+impl BlockParts {
+    fn new(bs: usize, within: usize, len: usize) -> BlockParts {
+        BlockParts { bs, at: within, end: within + len }
+    }
+}
+
+impl Iterator for BlockParts {
+    type Item = (usize, usize);
+    fn next(&mut self) -> Option<(usize, usize)> {
+        if self.at >= self.end {
+            return None;
+        }
+        let base = self.at / self.bs * self.bs;
+        let to = (base + self.bs).min(self.end);
+        let part = (self.at - base, to - base);
+        self.at = to;
+        Some(part)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::BlockParts;
+
+    #[test]
+    fn parts_cover_the_range() {
+        let v: Vec<_> = BlockParts::new(1024, 1000, 1100).collect();
+        assert_eq!(v, [(1000, 1024), (0, 1024), (0, 52)]);
+    }
+}

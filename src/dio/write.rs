@@ -1,0 +1,216 @@
+//! Direct writes. Blocks that are not written yet are allocated unwritten and
+//! converted when the data is down, in every lock mode; the size moves after that.
+
+use super::{mode, read};
+use crate::{
+    alloc::Kind,
+    device::AlignedBuf,
+    error::{Error, Result},
+    inode::{Inode, Share, Volume},
+    map::{AllocHow, Enter, Mapping, State},
+    types::LBlock,
+    writeback::{self, Scope, Writeback},
+};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// Writes `data` at `off`, both multiples of the device's logical block (else
+/// `EINVAL`), and returns when it is on the device and in the map.
+/// `Ok(None)`: this file needs the page cache (indirect map with holes in the range); the
+/// caller writes buffered and then writes out.
+pub fn write_direct(
+    vol: &Volume,
+    wb: &Writeback,
+    inode: &Arc<Inode>,
+    off: u64,
+    data: &[u8],
+) -> Result<Option<usize>> {
+    let unit = u64::from(vol.dev.logical_block_size());
+    if off % unit != 0 || data.len() as u64 % unit != 0 {
+        return Err(Error::Invalid("direct write not aligned to the device's blocks"));
+    }
+    if data.is_empty() {
+        return Ok(Some(0));
+    }
+    let end = off.checked_add(data.len() as u64).ok_or(Error::TooBig)?;
+    let share = if overwrites(vol, inode, off, end)? {
+        mode::effective(vol, inode).overwrite_share()
+    } else {
+        Share::Exclusive
+    };
+    let mut lock = inode.io.acquire(share, "direct write");
+    // The map may have changed while we waited.
+    if share == Share::Shared && !overwrites(vol, inode, off, end)? {
+        drop(lock);
+        lock = inode.io.acquire(Share::Exclusive, "direct write");
+    }
+    read::flush_range(vol, wb, inode, off, data.len())?;
+    let _pass = inode.gate.enter();
+    if overwrites(vol, inode, off, end)? {
+        write_pieces(vol, &pieces(vol, inode, off, end)?, off, data)?;
+        return Ok(Some(data.len()));
+    }
+    if !inode.map()?.is_extents() {
+        return Ok(None);
+    }
+    if end > inode.attrs().rec.size {
+        // The size may pass no dirty data below it.
+        writeback::write_out(vol, wb, inode, Scope::ALL)?;
+    }
+    let blocks = prepare(vol, inode, off, end)?;
+    write_new(vol, inode, &blocks, off, data)?;
+    finish(vol, inode, &blocks, end)?;
+    drop(lock);
+    Ok(Some(data.len()))
+}
+
+/// Whether every byte lies before the end of the file in written blocks and
+/// (where it matters for locking) whole blocks are written.
+fn overwrites(vol: &Volume, inode: &Inode, off: u64, end: u64) -> Result<bool> {
+    let bs = vol.geo.block_size;
+    if end > inode.size() {
+        return Ok(false);
+    }
+    let ctx = vol.map_ctx();
+    let map = inode.map()?;
+    let mut at = bs.index(off);
+    let stop = bs.blocks_for(end);
+    while at < stop {
+        let lblk = LBlock(u32::try_from(at).map_err(|_| Error::TooBig)?);
+        let m = map.lookup(&ctx, lblk, (stop - at) as u32)?;
+        if m.state != State::Written {
+            return Ok(false);
+        }
+        at += u64::from(m.len);
+    }
+    Ok(true)
+}
+
+type Pieces = SmallVec<[Mapping; 4]>;
+
+fn pieces(vol: &Volume, inode: &Inode, off: u64, end: u64) -> Result<Pieces> {
+    let bs = vol.geo.block_size;
+    let ctx = vol.map_ctx();
+    let map = inode.map()?;
+    let mut v = Pieces::new();
+    let mut at = bs.index(off);
+    let stop = bs.blocks_for(end);
+    while at < stop {
+        let lblk = LBlock(u32::try_from(at).map_err(|_| Error::TooBig)?);
+        let m = map.lookup(&ctx, lblk, (stop - at) as u32)?;
+        at += u64::from(m.len);
+        v.push(m);
+    }
+    Ok(v)
+}
+
+/// Writes the bytes into blocks that are all written: just the sectors.
+fn write_pieces(vol: &Volume, pieces: &Pieces, off: u64, data: &[u8]) -> Result<()> {
+    let bs = vol.geo.block_size;
+    let end = off + data.len() as u64;
+    for m in pieces {
+        let (start, stop) = span(vol, m);
+        let (a, b) = (start.max(off), stop.min(end));
+        let bytes = &data[(a - off) as usize..(b - off) as usize];
+        vol.dev.write_at(bytes, bs.offset(m.pblk) + (a - start))?;
+    }
+    Ok(())
+}
+
+/// The bytes of the file that a mapping covers.
+fn span(vol: &Volume, m: &Mapping) -> (u64, u64) {
+    let bs = vol.geo.block_size;
+    let start = u64::from(m.lblk.0) << bs.log2();
+    (start, start + (u64::from(m.len) << bs.log2()))
+}
+
+/// Maps every block of the range; what was a hole becomes unwritten, and what is
+/// unwritten is split, so that the conversion needs no block.
+fn prepare(vol: &Volume, inode: &Arc<Inode>, off: u64, end: u64) -> Result<Pieces> {
+    let bs = vol.geo.block_size;
+    let ctx = vol.map_ctx();
+    let (mut at, stop) = (bs.index(off), bs.blocks_for(end));
+    if stop > vol.geo.max_file_blocks() {
+        return Err(Error::TooBig);
+    }
+    let credits = inode.map()?.credits_for_alloc() + 1;
+    let mut h = vol.journal.start("direct_IO", credits)?;
+    let mut v = Pieces::new();
+    while at < stop {
+        if !h.ensure(credits)? {
+            inode.store(vol, &mut h)?;
+            h.restart(credits)?;
+        }
+        let lblk = LBlock(u32::try_from(at).map_err(|_| Error::TooBig)?);
+        let mut map = inode.map_mut()?;
+        let mut m = map.lookup(&ctx, lblk, (stop - at) as u32)?;
+        let how = AllocHow {
+            size_hint: end.max(inode.size()),
+            ..AllocHow::new(Enter::InFlight, Kind::Data)
+        };
+        match m.state {
+            State::Written => {}
+            State::Unwritten => m = map.split_at(&ctx, &mut h, lblk, m.len, how)?,
+            State::Hole => m = map.allocate(&ctx, &mut h, lblk, m.len, how)?,
+        }
+        at += u64::from(m.len);
+        v.push(m);
+    }
+    inode.store(vol, &mut h)?;
+    h.stop()?;
+    Ok(v)
+}
+
+/// Writes into a mix of written and new blocks. What a new block's caller did not give is
+/// zeroed in the same request.
+fn write_new(vol: &Volume, inode: &Inode, pieces: &Pieces, off: u64, data: &[u8]) -> Result<()> {
+    let bs = vol.geo.block_size;
+    let end = off + data.len() as u64;
+    for m in pieces {
+        let (start, stop) = span(vol, m);
+        let (a, b) = (start.max(off), stop.min(end));
+        let bytes = &data[(a - off) as usize..(b - off) as usize];
+        if m.state == State::Written && end <= inode.size() {
+            vol.dev.write_at(bytes, bs.offset(m.pblk) + (a - start))?;
+            continue;
+        }
+        // Whole blocks: the head and the tail that are not given are zero, but for what a
+        // written block holds before the end of the file.
+        let first = a & !(bs.bytes64() - 1);
+        let last = b.div_ceil(bs.bytes64()) << bs.log2();
+        let disk = bs.offset(m.pblk) + (first - start);
+        if first == a && last == b {
+            vol.dev.write_at(bytes, disk)?;
+            continue;
+        }
+        let mut buf = AlignedBuf::zeroed((last - first) as usize);
+        if m.state == State::Written {
+            vol.dev.read_at(&mut buf, disk)?;
+            let keep = inode.size().saturating_sub(first).min(last - first) as usize;
+            buf[keep..].fill(0);
+        }
+        buf[(a - first) as usize..(b - first) as usize].copy_from_slice(bytes);
+        vol.dev.write_at(&buf, disk)?;
+    }
+    Ok(())
+}
+
+/// The data is down: unwritten blocks turn written, the size moves.
+fn finish(vol: &Volume, inode: &Arc<Inode>, pieces: &Pieces, end: u64) -> Result<()> {
+    let credits = inode.map()?.credits_for_convert() * pieces.len() as u32 + 1;
+    let mut h = vol.journal.start("direct_IO_end", credits)?;
+    {
+        let ctx = vol.map_ctx();
+        let mut map = inode.map_mut()?;
+        for m in pieces.iter().filter(|m| m.state == State::Unwritten) {
+            map.convert(&ctx, &mut h, m.lblk, m.len)?;
+        }
+    }
+    {
+        let mut a = inode.attrs_mut();
+        a.size = a.size.max(end);
+        a.rec.size = a.rec.size.max(end);
+    }
+    inode.store(vol, &mut h)?;
+    h.stop()
+}

@@ -1,0 +1,329 @@
+//! One run of contiguous dirty pages on its way to the device. This file is the
+//! whole difference between the two ways of entering new blocks:
+//!
+//! - *nolock*: as **unwritten**; the data is written; then the range turns written and
+//!   `i_disksize` moves, in a second handle.
+//! - *ordered* (`lock` and `shared` modes, indirect maps, `data=ordered` without
+//!   `dioread_nolock`): as **written** at once, `i_disksize` with it; the
+//!   transaction carries a token and does not commit before the data is down.
+
+use super::Writeback;
+use crate::{
+    alloc::{Kind, Reservation},
+    cache::pages::Taken,
+    dio::mode,
+    error::{Error, Result},
+    inode::{Inode, Volume, truncate},
+    journal::{DataToken, Handle},
+    map::{AllocHow, Enter, Mapping, State},
+    types::LBlock,
+};
+use smallvec::SmallVec;
+use std::{
+    io::IoSlice,
+    sync::{Arc, atomic::Ordering},
+};
+
+/// The most pages taken at once. Bounds the memory pinned by one run.
+pub const MAX_PAGES: usize = 8192;
+/// The most buffers in one vectored request (the kernel's `IOV_MAX`).
+const IOV_MAX: usize = 1024;
+
+/// What became of a run.
+pub struct Ran {
+    /// Pages written.
+    pub pages: u32,
+    /// The block after the last.
+    pub next: LBlock,
+}
+
+type Pieces = SmallVec<[Mapping; 8]>;
+
+/// How the blocks of a run were entered into the map.
+struct Mapped {
+    pieces: Pieces,
+    /// Something was entered unwritten: to be converted.
+    convert: bool,
+    /// The transaction that must not commit before the data is down.
+    token: Option<DataToken>,
+}
+
+/// Where to go on after a run that failed: its pages are gone from the cache, so just on.
+pub fn past_failure(first: LBlock, _max: usize) -> LBlock {
+    first
+}
+
+/// Takes a run at or after `from`, maps it, writes it, completes it. The caller holds [`Inode::wb`].
+pub fn write_run(
+    vol: &Volume,
+    wb: &Writeback,
+    inode: &Arc<Inode>,
+    from: LBlock,
+    end: u64,
+    max: usize,
+) -> Result<Ran> {
+    let taken = inode.pages.lock().take(from, end, max);
+    if taken.is_empty() {
+        return Ok(Ran { pages: 0, next: from });
+    }
+    wb.stats.run(taken.len());
+    let done = write_taken(vol, wb, inode, &taken);
+    if let Err(e) = &done {
+        wb.failed(inode, &taken, e);
+    }
+    let dropped = inode.pages.lock().written(taken.first, taken.len());
+    inode.pages_idle.notify_all();
+    wb.cleaned(u64::from(dropped) * vol.geo.block_size.bytes64());
+    done?;
+    Ok(Ran { pages: taken.len(), next: LBlock(u32::try_from(taken.end()).unwrap_or(u32::MAX)) })
+}
+
+fn write_taken(vol: &Volume, wb: &Writeback, inode: &Arc<Inode>, taken: &Taken) -> Result<()> {
+    if vol.journals_data(inode) {
+        return journal_run(vol, inode, taken);
+    }
+    let mapped = match mapped_already(vol, inode, taken)? {
+        Some(pieces) => {
+            give_back(inode, taken.reserved);
+            Mapped { pieces, convert: false, token: None }
+        }
+        None => map_run(vol, inode, taken)?,
+    };
+    let written = write_pieces(vol, wb, taken, &mapped.pieces);
+    if let Some(t) = mapped.token {
+        match &written {
+            Ok(()) => t.done(),
+            Err(e) => {
+                hide(vol, inode, taken)?;
+                t.fail(e);
+            }
+        }
+    }
+    written?;
+    complete(vol, inode, taken, &mapped.pieces, mapped.convert)
+}
+
+/// The pieces of the run if all of it is in written blocks: nothing to allocate or convert.
+fn mapped_already(vol: &Volume, inode: &Inode, taken: &Taken) -> Result<Option<Pieces>> {
+    let ctx = vol.map_ctx();
+    let map = inode.map()?;
+    let mut pieces = Pieces::new();
+    let mut at = u64::from(taken.first.0);
+    while at < taken.end() {
+        let m = map.lookup(&ctx, LBlock(at as u32), (taken.end() - at) as u32)?;
+        if m.state != State::Written {
+            return Ok(None);
+        }
+        at += u64::from(m.len);
+        pieces.push(m);
+    }
+    Ok(Some(pieces))
+}
+
+/// Enters every block of the run into the map, in as many handles as it takes.
+fn map_run(vol: &Volume, inode: &Arc<Inode>, taken: &Taken) -> Result<Mapped> {
+    let nolock = mode::effective(vol, inode).enters_unwritten();
+    let ctx = vol.map_ctx();
+    let mut reservation = inode.take_reservation(taken.reserved);
+    let credits = inode.map()?.credits_for_alloc() + 1;
+    let mut h = vol.journal.start("writepages", credits)?;
+    let mut out = Mapped { pieces: Pieces::new(), convert: false, token: None };
+    let mut at = u64::from(taken.first.0);
+    while at < taken.end() {
+        if !h.ensure(credits)? {
+            inode.store(vol, &mut h)?;
+            h.restart(credits)?;
+        }
+        let left = (taken.end() - at) as u32;
+        let lblk = LBlock(at as u32);
+        let mut map = inode.map_mut()?;
+        let mut m = map.lookup(&ctx, lblk, left)?;
+        match m.state {
+            State::Written => {}
+            State::Unwritten => {
+                // The split happens now, so that the conversion needs no block.
+                let how = how_to(inode, Enter::InFlight, reservation.as_mut());
+                m = map.split_at(&ctx, &mut h, lblk, m.len, how)?;
+                out.convert = true;
+            }
+            State::Hole => {
+                let enter = if nolock { Enter::InFlight } else { Enter::Written };
+                let how = how_to(inode, enter, reservation.as_mut());
+                m = map.allocate(&ctx, &mut h, lblk, m.len, how)?;
+                out.convert |= nolock;
+            }
+        }
+        at += u64::from(m.len);
+        out.pieces.push(m);
+    }
+    drop(reservation);
+    if !nolock && out.pieces.iter().any(|m| m.state == State::Written) {
+        move_disk_size(vol, inode, taken);
+        out.token = Some(h.attach());
+    }
+    inode.store(vol, &mut h)?;
+    h.stop()?;
+    Ok(out)
+}
+
+/// How write-out allocates: it may use the reserve, for the writer was promised the blocks.
+fn how_to<'r>(
+    inode: &Inode,
+    enter: Enter,
+    reservation: Option<&'r mut Reservation>,
+) -> AllocHow<'r> {
+    AllocHow {
+        reservation,
+        size_hint: inode.size(),
+        root_ok: true,
+        use_pool: true,
+        delalloc: true,
+        ..AllocHow::new(enter, Kind::Data)
+    }
+}
+
+fn give_back(inode: &Inode, reserved: u32) {
+    if reserved > 0 {
+        drop(inode.take_reservation(reserved));
+    }
+}
+
+/// Writes the bytes of the run, one vectored request per contiguous stretch of the device.
+fn write_pieces(vol: &Volume, wb: &Writeback, taken: &Taken, pieces: &Pieces) -> Result<()> {
+    let bs = vol.geo.block_size;
+    let mut slices: SmallVec<[IoSlice<'_>; 64]> = SmallVec::new();
+    for m in pieces {
+        let first = (m.lblk.0 - taken.first.0) as usize;
+        let bufs = &taken.bufs[first..first + m.len as usize];
+        for (i, chunk) in bufs.chunks(IOV_MAX).enumerate() {
+            slices.clear();
+            slices.extend(chunk.iter().map(|b| IoSlice::new(b)));
+            let at = m.pblk.plus((i * IOV_MAX) as u64);
+            wb.stats.request(chunk.len() as u64 * bs.bytes64());
+            vol.dev.write_vectored_at(&slices, bs.offset(at))?;
+        }
+    }
+    Ok(())
+}
+
+/// The data is on the device: the range turns written, the size follows.
+fn complete(
+    vol: &Volume,
+    inode: &Arc<Inode>,
+    taken: &Taken,
+    pieces: &Pieces,
+    convert: bool,
+) -> Result<()> {
+    if !convert && !size_moves(vol, inode, taken) {
+        return Ok(());
+    }
+    let credits = inode.map()?.credits_for_convert() * pieces.len() as u32 + 1;
+    let mut h = vol.journal.start("end_io", credits)?;
+    if convert {
+        let ctx = vol.map_ctx();
+        let mut map = inode.map_mut()?;
+        for m in pieces {
+            if m.state == State::Unwritten {
+                map.convert(&ctx, &mut h, m.lblk, m.len)?;
+            }
+        }
+    }
+    move_disk_size(vol, inode, taken);
+    inode.store(vol, &mut h)?;
+    h.stop()
+}
+
+/// How far `i_disksize` may go now that the run is written: to the size, or to the
+/// lowest page above the old value that is still dirty.
+fn disk_size_goal(vol: &Volume, inode: &Inode, taken: &Taken) -> u64 {
+    let bs = vol.geo.block_size;
+    let (size, disk) = {
+        let a = inode.attrs();
+        (a.size, a.rec.size)
+    };
+    if disk >= size {
+        return disk;
+    }
+    let from = LBlock(u32::try_from(bs.index(disk)).unwrap_or(u32::MAX));
+    let done = u64::from(taken.first.0)..taken.end();
+    let low = inode.pages.lock().lowest_unwritten(from, done);
+    low.map_or(size, |l| size.min(u64::from(l.0) << bs.log2())).max(disk)
+}
+
+fn size_moves(vol: &Volume, inode: &Inode, taken: &Taken) -> bool {
+    disk_size_goal(vol, inode, taken) > inode.attrs().rec.size
+}
+
+/// Moves `i_disksize` in memory, inside the handle that stores the inode.
+fn move_disk_size(vol: &Volume, inode: &Inode, taken: &Taken) {
+    let goal = disk_size_goal(vol, inode, taken);
+    let mut a = inode.attrs_mut();
+    a.rec.size = a.rec.size.max(goal.min(a.size));
+}
+
+/// The write of blocks entered as written failed: they go back to unwritten, so that
+/// nobody reads what was there before.
+fn hide(vol: &Volume, inode: &Arc<Inode>, taken: &Taken) -> Result<()> {
+    if !inode.map()?.is_extents() {
+        return Ok(());
+    }
+    let credits = inode.map()?.credits_for_alloc() + 1;
+    let mut h = vol.journal.start("end_io", credits)?;
+    truncate::to_unwritten(vol, &mut h, inode, taken.first, taken.len(), credits)?;
+    h.stop()
+}
+
+/// `data=journal`: blocks, map and data in the same transaction.
+fn journal_run(vol: &Volume, inode: &Arc<Inode>, taken: &Taken) -> Result<()> {
+    let ctx = vol.map_ctx();
+    let mut reservation = inode.take_reservation(taken.reserved);
+    let credits = inode.map()?.credits_for_alloc() + 64 + 1;
+    let mut h: Handle = vol.journal.start("journal_data", credits)?;
+    let mut at = u64::from(taken.first.0);
+    while at < taken.end() {
+        if !h.ensure(credits)? {
+            inode.store(vol, &mut h)?;
+            h.restart(credits)?;
+        }
+        let left = ((taken.end() - at) as u32).min(64);
+        let lblk = LBlock(at as u32);
+        let mut map = inode.map_mut()?;
+        let mut m = map.lookup(&ctx, lblk, left)?;
+        match m.state {
+            State::Written => {}
+            State::Unwritten => {
+                let how = how_to(inode, Enter::InFlight, reservation.as_mut());
+                m = map.split_at(&ctx, &mut h, lblk, m.len, how)?;
+                map.convert(&ctx, &mut h, lblk, m.len)?;
+            }
+            State::Hole => {
+                let how = how_to(inode, Enter::Written, reservation.as_mut());
+                m = map.allocate(&ctx, &mut h, lblk, m.len, how)?;
+            }
+        }
+        drop(map);
+        for i in 0..m.len {
+            let k = (at - u64::from(taken.first.0)) as usize + i as usize;
+            h.journal_data(m.pblk.plus(u64::from(i)), taken.bufs[k].clone())?;
+        }
+        at += u64::from(m.len);
+    }
+    drop(reservation);
+    move_disk_size(vol, inode, taken);
+    inode.store(vol, &mut h)?;
+    h.stop()
+}
+
+impl Writeback {
+    /// A write-out failed: every open file reports it once; the log says what and where.
+    pub(super) fn failed(&self, inode: &Inode, taken: &Taken, e: &Error) {
+        inode.wb_errors.fetch_add(1, Ordering::AcqRel);
+        self.stats.errors.fetch_add(1, Ordering::Relaxed);
+        log::error!(
+            "inode {}: write-out of blocks {}..{} failed: {e}; their data is lost",
+            inode.ino,
+            taken.first,
+            taken.end()
+        );
+    }
+}
