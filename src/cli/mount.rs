@@ -4,8 +4,8 @@
 use super::args::{MountArgs, print, warn};
 use super::daemon::{self, Ready};
 use super::failure::say;
-use super::{Backend, Failure, logging, remount};
-use crate::fuse::mount::plain;
+use super::{Backend, Failure, logging, remount, target};
+use crate::fuse::mount::{self, plain};
 use crate::fuse::mount_table;
 use crate::fuse::supervisor::detach_standard_streams;
 use crate::options::{self, MountOptions};
@@ -84,7 +84,7 @@ pub fn run<B: Backend>(mut plan: Plan, backend: B) -> Result<(), Failure> {
         return remount::run(&plan.point, &plan.given);
     }
     logging::start();
-    plan.options.decide_for(nix::unistd::geteuid().is_root());
+    plan.options.decide_for(mount::is_root());
     for warning in plan.options.warnings() {
         warn(warning);
     }
@@ -118,29 +118,28 @@ fn check_point(plan: &Plan) -> Result<PathBuf, Failure> {
     let point = &plan.point;
     let failed = |why: &str| Failure::failed(format!("{}: {why}", point.display()));
     let start = Instant::now();
-    let meta = loop {
-        match point.metadata() {
-            Ok(meta) => break meta,
-            // A daemon that was killed leaves this until its supervisor has cleaned up.
-            Err(e) if e.raw_os_error() == Some(libc::ENOTCONN) => {
-                if start.elapsed() > DEAD_MOUNT_PATIENCE {
-                    return Err(failed("a dead mount is in the way (umount -l removes it)"));
+    let whole = loop {
+        let found = point.canonicalize().and_then(|whole| Ok((whole.metadata()?, whole)));
+        match found {
+            Ok((meta, _)) if !meta.is_dir() => return Err(failed("is not a directory")),
+            Ok((_, whole)) => match mount_table::at(&whole) {
+                Ok(Some(m)) if m.is_uext4() && Path::new(&m.source) == plan.source => {
+                    if target::daemon(&m).is_ok_and(|mut client| client.ask("pid").is_ok()) {
+                        let source = plan.source.display();
+                        return Err(failed(&format!("{source} is already mounted here")));
+                    }
                 }
-                std::thread::sleep(Duration::from_millis(20));
-            }
+                _ => break whole,
+            },
+            Err(e) if e.raw_os_error() == Some(libc::ENOTCONN) => {}
             Err(e) => return Err(failed(&plain(&e))),
         }
+        // A daemon that was killed leaves its mount until its supervisor has cleaned up.
+        if start.elapsed() > DEAD_MOUNT_PATIENCE {
+            return Err(failed("a dead mount is in the way (umount -l removes it)"));
+        }
+        std::thread::sleep(Duration::from_millis(20));
     };
-    if !meta.is_dir() {
-        return Err(failed("is not a directory"));
-    }
-    let whole = point.canonicalize().map_err(|e| failed(&plain(&e)))?;
-    if let Ok(Some(there)) = mount_table::at(&whole)
-        && there.is_uext4()
-        && Path::new(&there.source) == plan.source
-    {
-        return Err(failed(&format!("{} is already mounted here", plan.source.display())));
-    }
     let has_entries = std::fs::read_dir(&whole).is_ok_and(|mut d| d.next().is_some());
     if has_entries && !plan.options.nonempty {
         return Err(failed("is not empty (-o nonempty mounts over it)"));
@@ -154,10 +153,14 @@ fn in_background<B: Backend>(plan: Plan, backend: B) -> Result<(), Failure> {
     let (mut from_daemon, to_parent) = io::pipe().map_err(system)?;
     // SAFETY: this process has one thread, so the child may run any code.
     match unsafe { nix::unistd::fork() }.map_err(|e| system(e.into()))? {
-        ForkResult::Parent { .. } => {
+        ForkResult::Parent { child } => {
             drop(to_parent);
             let mut report = vec![];
             let _ = from_daemon.read_to_end(&mut report);
+            if report.first() != Some(&0) {
+                // So that the image is free again when we say that it failed.
+                let _ = nix::sys::wait::waitpid(child, None);
+            }
             match report.split_first() {
                 Some((0, _)) => answers(&plan),
                 Some((&code, text)) => {

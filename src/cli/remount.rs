@@ -14,7 +14,7 @@ pub fn run(point: &Path, given: &[String]) -> Result<(), Failure> {
     let mount = target::uext4_mount(point)?;
     let shown = point.display();
     let usage = |e: crate::options::OptionError| Failure::usage(format!("{shown}: {e}"));
-    let root = nix::unistd::geteuid().is_root();
+    let root = mount::is_root();
     let current = ["suid,dev", mount.options.as_str(), mount.super_options.as_str()];
     let before = MountOptions::parse_sloppy(&current).map_err(usage)?;
     let all: Vec<&str> = current.into_iter().chain(given.iter().map(String::as_str)).collect();

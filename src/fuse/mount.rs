@@ -29,7 +29,7 @@ pub struct MountRequest {
 impl MountRequest {
     /// From the options; what they leave open is decided by who the caller is.
     pub fn new(source: OsString, point: PathBuf, options: &MountOptions) -> MountRequest {
-        let root = nix::unistd::geteuid().is_root();
+        let root = is_root();
         let mut fuse_options = vec![];
         if options.allow_other.unwrap_or(root) {
             fuse_options.push("allow_other".to_string());
@@ -42,6 +42,15 @@ impl MountRequest {
         }
         MountRequest { source, point, flags: flags(options, root), fuse_options }
     }
+}
+
+/// Whether we are root over an image's files: user 0, and not of a user namespace
+/// that maps so few users that an image's owners mean nothing in it.
+pub fn is_root() -> bool {
+    let mapped = |line: &str| line.split_whitespace().nth(2)?.parse::<u64>().ok();
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    let users: u64 = map.lines().filter_map(mapped).sum();
+    nix::unistd::geteuid().is_root() && (map.is_empty() || users >= 65_536)
 }
 
 /// The mount(2) flags that the options ask for; `root` may have suid and dev by default.

@@ -1,8 +1,7 @@
 //! The `uext4` command with a toy behind it: a directory with one file, `hello`.
 //! The "image" is a text file that begins with "toy"; the end of a mount appends
 //! "clean" to it, after TOY_END_DELAY milliseconds, or fails if TOY_END_FAILS is
-//! set. `tests/plumbing.rs` uses it to try mounting, unmounting, the control
-//! socket and the mount helpers without a file system.
+//! set.
 
 use fuser::{
     Errno, FileAttr, FileHandle, FileType, Filesystem, Generation, INodeNo, LockOwner, OpenFlags,
@@ -177,6 +176,7 @@ impl Backend for Image {
     }
 }
 
-fn main() -> ExitCode {
+/// The command.
+pub fn main() -> ExitCode {
     uext4::cli::run(std::env::args_os().collect(), Image::default())
 }
