@@ -202,6 +202,7 @@ impl Journal {
         if !empty {
             match &self.backend {
                 Backend::Home => self.commit_home(captured)?,
+                Backend::Log(log) => self.commit_to_log(log, txn, captured)?,
             }
         }
         if self.health.load(Acquire) != Health::Good as u8 {

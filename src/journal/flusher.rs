@@ -33,10 +33,6 @@ impl Flusher {
         Flusher { dev, barrier, state: Mutex::default(), ended: Condvar::new() }
     }
 
-    pub fn barrier(&self) -> bool {
-        self.barrier
-    }
-
     /// Now.
     pub fn mark(&self) -> FlushMark {
         FlushMark(self.state.lock().started)

@@ -21,8 +21,6 @@ pub struct Handle {
     pub(super) credits: u32,
     /// Blocks it added beyond its credits.
     pub(super) overdraft: u32,
-    /// Revoke records it added since it last paid a credit for them.
-    pub(super) revokes: u32,
     pub(super) sync: bool,
     /// It counts among its transaction's handles; not so after a restart that failed.
     pub(super) live: bool,
@@ -100,12 +98,10 @@ impl Handle {
     pub fn forget(&mut self, block: Block) -> Result<()> {
         self.check()?;
         let logs = self.journal.has_log();
-        if self.txn.forget(block, logs) {
-            self.revokes += 1;
-            if self.revokes >= self.journal.revokes_per_block() {
-                self.revokes = 0;
-                self.spend();
-            }
+        let revokes = self.txn.forget(block, logs);
+        // The first record of each revoke block pays for it.
+        if revokes.is_some_and(|n| n % self.journal.revokes_per_block() == 1) {
+            self.spend();
         }
         self.journal.cache().forget(block);
         Ok(())

@@ -20,20 +20,31 @@
 //! home: the same interface, no atomicity.
 
 mod abort;
+mod checkpoint;
 mod commit;
+mod commit_log;
 mod flusher;
 pub mod handle;
 mod home;
 mod kick;
+mod log_store;
+pub mod log_map;
+mod log_write;
+pub mod open;
 mod options;
+pub mod recovery;
 pub mod start;
 mod state;
+mod superblocks;
 mod threads;
 pub mod token;
 pub mod transaction;
 
 pub use handle::Handle;
+pub use log_map::{LogExtent, LogMap};
+pub use open::{CleanJournal, DirtyJournal, FastCommitArea, Opened, ReplayedJournal, open};
 pub use options::JournalOptions;
+pub use recovery::Recovered;
 pub use start::ReservedHandle;
 pub use token::DataToken;
 pub use transaction::CommitListener;
@@ -42,7 +53,9 @@ pub use transaction::CommitListener;
 mod tests;
 
 use crate::cache::BufferCache;
+use crate::device::AlignedBuf;
 use crate::error::Result;
+use crate::types::Block;
 use flusher::Flusher;
 use kick::Kick;
 use parking_lot::{Condvar, Mutex, RwLock};
@@ -55,6 +68,8 @@ use std::time::Duration;
 enum Backend {
     /// No log: blocks go home.
     Home,
+    /// To the log, and home later.
+    Log(Box<log_store::Log>),
 }
 
 /// The journal of one mounted file system.
@@ -65,6 +80,10 @@ pub struct Journal {
     backend: Backend,
     /// Most blocks a transaction logs (one larger operation is let in alone).
     max_credits: u64,
+    /// Blocks of the log.
+    log_len: u64,
+    /// Committed blocks not yet at home beyond which a checkpoint begins: bounds memory.
+    max_pending: usize,
     /// Milliseconds.
     interval: AtomicU64,
     /// Above locks of rank 7 and 8; contents of transactions and the leaf locks come after it.
@@ -84,6 +103,8 @@ pub struct Journal {
 
 /// Most blocks of a transaction without a log.
 const HOME_CREDITS: u64 = 8192;
+/// Bytes of committed blocks not yet at home, beyond which a checkpoint begins.
+const MAX_PENDING_BYTES: usize = 64 << 20;
 
 impl Journal {
     /// A file system without a journal: transactions group changes in the same way, and their commit
@@ -108,7 +129,13 @@ impl Journal {
         state: State,
     ) -> Journal {
         let flusher = Flusher::new(Arc::clone(cache.dev()), opts.barrier);
+        let log_len = match &backend {
+            Backend::Home => 0,
+            Backend::Log(log) => u64::from(log.ring.len()),
+        };
         Journal {
+            log_len,
+            max_pending: MAX_PENDING_BYTES / cache.geo().block_size.bytes(),
             cache,
             flusher,
             backend,
@@ -134,9 +161,7 @@ impl Journal {
 
     /// Whether there is a log, so that a crash loses nothing committed and needs no fsck.
     pub fn has_log(&self) -> bool {
-        match self.backend {
-            Backend::Home => false,
-        }
+        matches!(self.backend, Backend::Log(_))
     }
 
     /// Most credits a handle should ask for at once.
@@ -161,41 +186,55 @@ impl Journal {
         self.kick.poke();
     }
 
-    /// Writes everything committed home, so that the log is empty if nothing runs.
-    ///
-    /// # Errors
-    /// `Io`, `Shutdown`.
-    pub fn checkpoint_all(&self) -> Result<()> {
-        self.check_commit()
-    }
-
-    /// Commits and checkpoints everything, marks the log empty and ends the threads. Every handle
-    /// must have ended; starting one afterwards fails.
+    /// Commits and checkpoints everything, marks the log empty, clears the file system's RECOVER flag
+    /// and ends the threads. Every handle must have ended; starting one afterwards fails.
     ///
     /// # Errors
     /// Of the commit or checkpoint; the threads have ended all the same.
     pub fn close(&self) -> Result<()> {
         let r = self.commit_all().and_then(|()| self.checkpoint_all());
+        let r = r.and_then(|()| match &self.backend {
+            Backend::Home => self.flush(),
+            Backend::Log(log) => {
+                let next = log.checkpoint.lock().next_seq;
+                log.write_tail(next, 0, true)?;
+                self.write_recover_flag(false)
+            }
+        });
         self.stop_threads();
         self.end();
         r
     }
 
-    /// Log blocks that a transaction of so many blocks may take: descriptors, revokes, commit block,
-    /// and slack for rounding.
+    /// Log blocks that a transaction of so many blocks may take.
     fn log_need(&self, credits: u64) -> u64 {
-        credits + credits / 64 + 4
+        match &self.backend {
+            Backend::Home => credits,
+            Backend::Log(log) => log.need(credits),
+        }
     }
 
+    /// Log blocks that a single operation may need at most.
     fn largest_need(&self) -> u64 {
-        self.log_need(self.max_credits)
+        match &self.backend {
+            Backend::Home => u64::MAX,
+            Backend::Log(_) => self.log_len / 2,
+        }
     }
 
-    fn revokes_per_block(&self) -> u32 {
-        256
+    /// Revoke records in a block of the log.
+    fn revokes_per_block(&self) -> usize {
+        match &self.backend {
+            Backend::Home => usize::MAX,
+            Backend::Log(log) => log.format.revokes_per_block().max(1),
+        }
     }
 
-    fn record_abort(&self, _err: &crate::error::Error) {}
+    /// The bytes of a block that a transaction changed and that are not at home yet: what a reader of
+    /// journalled file data must see instead of what is on the device.
+    pub fn pending_data(&self, block: Block) -> Option<Arc<AlignedBuf>> {
+        self.cache.peek(block).filter(|b| b.is_dirty()).map(|b| b.data())
+    }
 }
 
 impl Drop for Journal {

@@ -36,6 +36,9 @@ enum Full {
     Reserved,
 }
 
+/// Log blocks never promised: for handles that use more than they asked for.
+const SLACK: u64 = 32;
+
 impl Journal {
     /// Begins an operation that changes at most `credits` metadata blocks. May wait for the running
     /// transaction to close and for log space (rank 5): the caller holds nothing of rank 6 or above,
@@ -108,7 +111,7 @@ impl Journal {
 
     fn handle(self: &Arc<Self>, txn: Arc<Transaction>, op: &'static str, credits: u32) -> Handle {
         let journal = Arc::clone(self);
-        Handle { journal, txn, op, credits, overdraft: 0, revokes: 0, sync: false, live: true }
+        Handle { journal, txn, op, credits, overdraft: 0, sync: false, live: true }
     }
 
     /// Joins the running transaction with `credits`, and puts `reserve` aside.
@@ -173,7 +176,7 @@ impl Journal {
                 return Err(Full::Reserved);
             }
         }
-        let need = self.log_need(credits) + self.log_need(reserved) + st.committing_need;
+        let need = self.log_need(credits) + self.log_need(reserved) + st.committing_need + SLACK;
         if need > st.log_free {
             return Err(Full::Log);
         }
@@ -213,18 +216,12 @@ impl Journal {
         if !std::mem::take(&mut h.live) {
             return;
         }
-        let mut revoke_block = 0;
-        if h.revokes > 0 {
-            revoke_block = 1;
-            h.revokes = 0;
-        }
         let unused = u64::from(std::mem::take(&mut h.credits));
         let over = u64::from(std::mem::take(&mut h.overdraft));
         let mut st = self.state.lock();
         if let Some(r) = &mut st.running {
             debug_assert!(Arc::ptr_eq(&r.txn, &h.txn));
-            // A part of a revoke block is paid from what is left, and else goes to the slack.
-            r.credits = (r.credits + over).saturating_sub(unused.saturating_sub(revoke_block));
+            r.credits = (r.credits + over).saturating_sub(unused);
             r.handles = r.handles.saturating_sub(1);
             if r.handles == 0 && r.phase == Phase::Locked {
                 self.idle.notify_one();

@@ -13,6 +13,14 @@ pub(super) fn spawn_commit(j: &Arc<Journal>) {
     });
 }
 
+/// Starts the thread that writes committed blocks home when the log or memory fills up.
+pub(super) fn spawn_checkpoint(j: &Arc<Journal>) {
+    spawn(j, "checkpoint", Arc::clone(&j.checkpoint_kick), |j| {
+        j.checkpoint_if_due();
+        Duration::from_secs(30)
+    });
+}
+
 fn spawn(
     j: &Arc<Journal>,
     name: &'static str,

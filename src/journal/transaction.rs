@@ -92,15 +92,15 @@ impl Transaction {
     }
 
     /// The block is freed: its buffer leaves, and with `revoke` older versions are not to be replayed.
-    /// Whether a revoke record was added.
-    pub fn forget(&self, block: Block, revoke: bool) -> bool {
+    /// The number of revoke records, if one was added.
+    pub fn forget(&self, block: Block, revoke: bool) -> Option<usize> {
         let mut c = self.contents.lock();
         if let Some(buf) = c.buffers.remove(&block.0) {
             buf.set_joined(None);
             buf.drop_dirty();
         }
         c.forgotten.push(block);
-        revoke && c.revokes.insert(block.0, ()).is_none()
+        (revoke && c.revokes.insert(block.0, ()).is_none()).then(|| c.revokes.len())
     }
 
     /// The bytes of every buffer as they are now. Only when no handle is left.

@@ -2,3 +2,4 @@
 
 mod home;
 mod image;
+mod log;
