@@ -15,10 +15,12 @@
 pub mod buffer;
 pub mod pages;
 mod buffer_cache;
+pub mod hash_index;
 mod shard;
 pub mod super_buf;
 
 pub use buffer::Buffer;
 pub use buffer_cache::BufferCache;
+pub use hash_index::HashIndex;
 pub(crate) use shard::BlockMap;
 pub use super_buf::SuperBuf;

@@ -107,11 +107,7 @@ impl Format {
         let [i0, i1, i2, i3, r0, r1, name_len, ftype] = head;
         let ino = u32::from_le_bytes([i0, i1, i2, i3]);
         let len = decode_rec_len(u16::from_le_bytes([r0, r1]), self.block);
-        let (name_len, ftype) = match (self.filetype, ftype) {
-            (true, t) => (usize::from(name_len), t),
-            (false, 0) => (usize::from(name_len), 0),
-            (false, _) => return Err(bad("directory entry with a name longer than 255 bytes")),
-        };
+        let (name_len, ftype) = (usize::from(name_len), if self.filetype { ftype } else { 0 });
         // `off` lies inside the area, so the subtraction cannot wrap.
         let left = area.len() - off;
         if len < MIN_REC {

@@ -3,7 +3,7 @@
 use super::{Inode, InodeTable, mode, orphan::Orphans};
 use crate::{
     alloc::Allocator,
-    cache::{BufferCache, SuperBuf},
+    cache::{BufferCache, HashIndex, SuperBuf},
     device::BlockDevice,
     error::{Corrupt, Error, Result},
     journal::{Handle, Journal},
@@ -50,6 +50,10 @@ pub struct Volume {
     pub inodes: InodeTable,
     /// Unlinked or half-truncated inodes to finish after a crash.
     pub orphans: Orphans,
+    /// Attribute blocks that may be shared, by `h_hash`.
+    pub xattr_blocks: HashIndex,
+    /// Inodes that hold an attribute's value, by the value's checksum.
+    pub ea_inodes: HashIndex,
     /// A write to it would be refused: after an error, or a shutdown.
     pub(crate) frozen: AtomicBool,
     /// The last contradiction found, until it is in the superblock. Leaf.

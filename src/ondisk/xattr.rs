@@ -90,7 +90,7 @@ impl Entry<'_> {
     pub fn block_hash(name: &[u8], value: &[u8]) -> u32 {
         let (words, rest) = value.as_chunks::<4>();
         let mut last = [0; 4];
-        let mut hash = name_hash(name);
+        let mut hash = name_hash(name, false);
         for w in words {
             hash = hash.rotate_left(16) ^ u32::from_le_bytes(*w);
         }
@@ -105,12 +105,21 @@ impl Entry<'_> {
 
     /// The hash of an entry whose value, with checksum `value_hash`, is in an inode of its own.
     pub fn inode_hash(name: &[u8], value_hash: u32) -> u32 {
-        name_hash(name).rotate_left(16) ^ value_hash
+        name_hash(name, false).rotate_left(16) ^ value_hash
+    }
+
+    /// Whether the entry's hash is that of a value, with checksum `value_hash`, in an inode.
+    pub fn matches_inode_hash(&self, value_hash: u32) -> bool {
+        [false, true]
+            .iter()
+            .any(|&signed| self.hash == name_hash(self.name, signed).rotate_left(16) ^ value_hash)
     }
 }
 
-fn name_hash(name: &[u8]) -> u32 {
-    name.iter().fold(0, |h: u32, &b| h.rotate_left(5) ^ u32::from(b))
+/// Kernels before 6.2 took the bytes of a name as the platform's `char`.
+fn name_hash(name: &[u8], signed: bool) -> u32 {
+    let wide = |b: u8| if signed { i32::from(b as i8) as u32 } else { u32::from(b) };
+    name.iter().fold(0, |h: u32, &b| h.rotate_left(5) ^ wide(b))
 }
 
 /// Reads the entries that begin at byte `first` of `area`; offsets of values count from its start.
