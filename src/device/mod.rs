@@ -77,9 +77,11 @@ pub mod file;
 pub mod mem;
 pub mod model;
 pub mod overlay;
+mod raw;
 pub mod reclog;
 pub mod recorder;
 pub mod request;
+pub mod stack;
 pub mod stats;
 
 pub use buf::{AlignedBuf, BufPart};
@@ -91,6 +93,7 @@ pub use model::ModelDevice;
 pub use overlay::Overlay;
 pub use recorder::Recorder;
 pub use request::{Done, IoDone, IoOp, IoPayload, IoRequest, IoResult, ReadBuf, WriteSeg};
+pub use stack::Stack;
 pub use stats::{Counted, DeviceStats};
 
 use crate::error::{Error, Result};

@@ -7,7 +7,7 @@
 mod threads;
 mod uring;
 
-use super::file::RawFile;
+use super::raw::RawFile;
 use super::{IoRequest, run_in_place};
 use std::sync::Arc;
 use std::thread::JoinHandle;

@@ -1,7 +1,7 @@
 //! The `threads` engine: a queue and a bounded pool that serves it with blocking calls.
 
 use super::{Engine, IoEngine, join};
-use crate::device::file::RawFile;
+use crate::device::raw::RawFile;
 use crate::device::{IoRequest, run_in_place};
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
