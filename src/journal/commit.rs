@@ -195,7 +195,8 @@ impl Journal {
     /// The I/O of a commit, and telling those who must know before the waiters do.
     fn make_durable(&self, txn: &Arc<Transaction>, captured: Vec<Captured>) -> Result<()> {
         if txn.tokens.wait() && self.opts.data_err_abort {
-            return Err(Error::Shutdown);
+            let source = std::io::Error::from_raw_os_error(libc::EIO);
+            return Err(Error::Io { op: "ordered data write", offset: 0, source });
         }
         self.check_commit()?;
         let empty = txn.contents.lock().is_empty();

@@ -145,9 +145,8 @@ impl Handle {
     /// # Errors
     /// As [`Journal::start`]. The handle is of no further use then.
     pub fn restart(&mut self, credits: u32) -> Result<()> {
-        let journal = Arc::clone(&self.journal);
-        journal.stop_handle(self);
-        self.txn = journal.join_running(credits, 0)?;
+        self.leave();
+        self.txn = self.journal.join_running(credits, 0)?;
         self.credits = credits;
         self.live = true;
         Ok(())
@@ -179,6 +178,15 @@ impl Handle {
         self.journal.try_reserve(credits)
     }
 
+    /// Stops counting among the transaction's handles; does nothing the second time.
+    fn leave(&mut self) {
+        if std::mem::take(&mut self.live) {
+            let unused = std::mem::take(&mut self.credits);
+            let over = std::mem::take(&mut self.overdraft);
+            self.journal.leave(&self.txn, unused, over);
+        }
+    }
+
     fn check(&self) -> Result<()> {
         self.journal.check_start()?;
         if self.live { Ok(()) } else { Err(Error::ReadOnly) }
@@ -205,7 +213,6 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        let journal = Arc::clone(&self.journal);
-        journal.stop_handle(self);
+        self.leave();
     }
 }

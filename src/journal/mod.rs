@@ -117,7 +117,9 @@ impl Journal {
             HOME_CREDITS,
             State { log_free: u64::MAX / 2, ..State::default() },
         ));
-        threads::spawn_commit(&j);
+        if let Err(e) = threads::spawn_commit(&j) {
+            j.abort(&e);
+        }
         j
     }
 

@@ -212,8 +212,8 @@ impl CleanJournal {
         let journal =
             Arc::new(Journal::with(cache, opts, Backend::Log(Box::new(log)), max_credits, state));
         journal.write_recover_flag(true)?;
-        threads::spawn_commit(&journal);
-        threads::spawn_checkpoint(&journal);
+        threads::spawn_commit(&journal)?;
+        threads::spawn_checkpoint(&journal)?;
         Ok(journal)
     }
 }

@@ -146,7 +146,7 @@ impl<'a> Scan<'a> {
     /// The block after `at`; `None` when the whole log has been followed.
     fn step(&mut self, at: u32) -> Option<u32> {
         self.used += 1;
-        (self.used < self.ring.len()).then(|| self.ring.advance(at, 1))
+        (self.used <= self.ring.len()).then(|| self.ring.advance(at, 1))
     }
 
     /// Follows transaction `self.next` from block `at`.

@@ -211,16 +211,12 @@ impl Journal {
         }
     }
 
-    /// Counts a handle out. Does nothing if it is not counted in.
-    pub(super) fn stop_handle(&self, h: &mut Handle) {
-        if !std::mem::take(&mut h.live) {
-            return;
-        }
-        let unused = u64::from(std::mem::take(&mut h.credits));
-        let over = u64::from(std::mem::take(&mut h.overdraft));
+    /// Counts a handle out, with its unused credits and what it used beyond them.
+    pub(super) fn leave(&self, txn: &Arc<Transaction>, unused: u32, over: u32) {
+        let (unused, over) = (u64::from(unused), u64::from(over));
         let mut st = self.state.lock();
         if let Some(r) = &mut st.running {
-            debug_assert!(Arc::ptr_eq(&r.txn, &h.txn));
+            debug_assert!(Arc::ptr_eq(&r.txn, txn));
             r.credits = (r.credits + over).saturating_sub(unused);
             r.handles = r.handles.saturating_sub(1);
             if r.handles == 0 && r.phase == Phase::Locked {
@@ -229,10 +225,10 @@ impl Journal {
         }
     }
 
-    /// The running transaction, or the one that the next handle starts.
+    /// The running transaction, or else the newest that ran: waiting for it waits for every change
+    /// made so far.
     pub fn running_tid(&self) -> Tid {
-        let st = self.state.lock();
-        st.running.as_ref().map_or_else(|| st.last.next(), |r| r.txn.tid)
+        self.state.lock().last
     }
 
     /// The newest transaction that is durable.

@@ -32,19 +32,21 @@ impl Journal {
     /// Records an abort in the journal's superblock and in the last committed version of the file
     /// system's. Best effort: the device may be what failed.
     pub(super) fn record_abort(&self, err: &Error) {
-        let Backend::Log(log) = &self.backend else { return };
         let errno = err.errno();
-        let recorded = log
-            .change_super(self.opts.barrier, |sb| {
-                if sb.errno() == 0 {
-                    sb.set_errno(errno.unsigned_abs());
-                }
-            })
-            .and_then(|()| {
-                // Nothing of the superblock is on its way home meanwhile.
-                let _one = log.checkpointer.lock();
-                self.record_fs_error(err)
-            });
+        let recorded = match &self.backend {
+            Backend::Home => self.record_fs_error(err),
+            Backend::Log(log) => log
+                .change_super(self.opts.barrier, |sb| {
+                    if sb.errno() == 0 {
+                        sb.set_errno(errno.unsigned_abs());
+                    }
+                })
+                .and_then(|()| {
+                    // Nothing of the superblock is on its way home meanwhile.
+                    let _one = log.checkpointer.lock();
+                    self.record_fs_error(err)
+                }),
+        };
         if let Err(e) = recorded {
             log::error!("the abort could not be recorded: {e}");
         }

@@ -2,23 +2,24 @@
 
 use super::Journal;
 use super::kick::{Kick, Order};
+use crate::error::{Error, Result};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// Starts the thread that commits old transactions, and those that somebody asked for without waiting.
-pub(super) fn spawn_commit(j: &Arc<Journal>) {
+pub(super) fn spawn_commit(j: &Arc<Journal>) -> Result<()> {
     spawn(j, "commit", Arc::clone(&j.kick), |j| {
         j.commit_if_due();
         j.until_due()
-    });
+    })
 }
 
 /// Starts the thread that writes committed blocks home when the log or memory fills up.
-pub(super) fn spawn_checkpoint(j: &Arc<Journal>) {
+pub(super) fn spawn_checkpoint(j: &Arc<Journal>) -> Result<()> {
     spawn(j, "checkpoint", Arc::clone(&j.checkpoint_kick), |j| {
         j.checkpoint_if_due();
         Duration::from_secs(30)
-    });
+    })
 }
 
 fn spawn(
@@ -26,7 +27,7 @@ fn spawn(
     name: &'static str,
     kick: Arc<Kick>,
     mut turn: impl FnMut(&Journal) -> Duration + Send + 'static,
-) {
+) -> Result<()> {
     let weak: Weak<Journal> = Arc::downgrade(j);
     let body = move || {
         let mut sleep = Duration::ZERO;
@@ -37,9 +38,12 @@ fn spawn(
     };
     match std::thread::Builder::new().name(format!("uext4-{name}")).spawn(body) {
         Ok(t) => j.threads.lock().push(t),
-        // fsync commits in its own thread; only the unasked commits are late.
-        Err(e) => log::error!("cannot start the {name} thread: {e}"),
+        Err(e) => {
+            log::error!("cannot start the {name} thread: {e}");
+            return Err(Error::NoMemory);
+        }
     }
+    Ok(())
 }
 
 impl Journal {
@@ -47,8 +51,13 @@ impl Journal {
     fn until_due(&self) -> Duration {
         let interval = self.commit_interval();
         let st = self.state.lock();
-        let age = st.running.as_ref().filter(|_| !st.committer).map(|r| r.txn.started.elapsed());
+        let age = st.running.as_ref().map(|r| r.txn.started.elapsed());
+        let busy = st.committer;
         drop(st);
+        if busy {
+            // Who commits now may leave what runs to this thread.
+            return interval.min(Duration::from_millis(100));
+        }
         // A failed journal has nothing to commit.
         if self.is_aborted() {
             return interval.max(Duration::from_secs(1));

@@ -73,7 +73,7 @@ fn a_commit_waits_for_handles_and_data() {
     drop(h);
     std::thread::sleep(Duration::from_millis(50));
     assert!(rx.try_recv().is_err(), "committed before its data");
-    assert!(j.running_tid().after(tid), "the next transaction runs meanwhile");
+    assert!(j.start("next", 1).unwrap().tid().after(tid), "the next transaction runs meanwhile");
     token.done();
     rx.recv_timeout(Duration::from_secs(5)).unwrap();
     t.join().unwrap();

@@ -1,5 +1,6 @@
 //! Tests of the journal on images made by mkfs.ext4, in memory.
 
 mod home;
+mod hostile;
 mod image;
 mod log;
