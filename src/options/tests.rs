@@ -160,3 +160,19 @@ proptest::proptest! {
         }
     }
 }
+
+/// UPDATE_MAN=1 writes the table into the manual page instead of comparing.
+#[test]
+fn the_manual_page_has_the_table() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/man/mount.uext4.8");
+    let page = std::fs::read_to_string(path).unwrap();
+    let (head, rest) = page.split_once(".\\\" BEGIN OPTIONS").unwrap();
+    let (line, rest) = rest.split_once('\n').unwrap();
+    let (_, tail) = rest.split_once(".\\\" END OPTIONS").unwrap();
+    let want = format!("{head}.\\\" BEGIN OPTIONS{line}\n{}.\\\" END OPTIONS{tail}", manual());
+    if std::env::var_os("UPDATE_MAN").is_some() {
+        std::fs::write(path, &want).unwrap();
+    } else {
+        assert!(page == want, "docs/man/mount.uext4.8 is not up to date: UPDATE_MAN=1 cargo test");
+    }
+}
