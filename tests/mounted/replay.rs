@@ -1,0 +1,200 @@
+//! A journal that one of the two left behind, replayed by both: they must agree on every byte,
+//! on every orphan and on every free block.
+
+use crate::common::mount::{self, Shutdown};
+use crate::common::{Fs, Image, Mount, Random, Scratch, View, peer_is_kernel, sh};
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// Names, attributes, orphans open and truncated: all in the log, little of it at home.
+fn dirty(root: &Path) -> Vec<File> {
+    let mut random = Random::new(5);
+    for i in 0..300 {
+        fs::write(root.join(format!("file{i}")), random.bytes(i * 40)).unwrap();
+    }
+    sh(
+        root,
+        "mkdir -p a/b/c d
+         for i in $(seq 100); do echo $i > a/b/f$i; ln a/b/f$i d/l$i; done
+         setfattr -n user.x -v y file1 file2 file3; setfacl -m u:5:rw file4
+         ln -s somewhere s; ln -s $(printf 'x%.0s' $(seq 300)) long; mknod p p
+         rm a/b/f1*; mv a/b/c d/moved; mv file9 a/renamed; mv file8 file7
+         chmod 600 file5; chown 7:8 file6; truncate -s 100 file20; truncate -s 1M file21
+         fallocate -l 300k pre && fallocate -p -o 4096 -l 8192 pre || true
+         seq 20000 > big; sync; seq 5 > big; rmdir d/moved",
+    );
+    // Open and unlinked when the lights go out.
+    let mut open = Vec::new();
+    for i in 0..30u64 {
+        let path = root.join(format!("orphan{i}"));
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path).unwrap();
+        file.write_all_at(&random.bytes(3000 * i as usize), 4096 * i).unwrap();
+        if i % 3 != 0 {
+            file.sync_all().unwrap();
+        }
+        fs::remove_file(&path).unwrap();
+        open.push(file);
+    }
+    let dir = File::open(root).unwrap();
+    fs::write(root.join("last"), "last").unwrap();
+    File::open(root.join("last")).unwrap().sync_all().unwrap();
+    dir.sync_all().unwrap();
+    open
+}
+
+/// Both replay their copy; then both images are clean and hold the same.
+#[track_caller]
+fn both_replay(scratch: &Scratch, image: &Image) {
+    both_replay_but(scratch, image, |_| true);
+}
+
+#[track_caller]
+fn both_replay_but(scratch: &Scratch, image: &Image, compared: fn(&Path) -> bool) {
+    assert!(image.needs_recovery(), "there is nothing to replay");
+    let (ours, theirs) = (image.copy("ours"), image.copy("theirs"));
+
+    // Read-only first: shows the replayed state, and writes nothing.
+    if !peer_is_kernel() {
+        let before = ours.sha256();
+        let peek = scratch.mount(Fs::Uext4, &ours, "ro");
+        assert_eq!(fs::read_to_string(peek.join("last")).unwrap(), "last");
+        peek.umount();
+        assert_eq!(ours.sha256(), before, "a read-only mount of a dirty image wrote to it");
+    }
+
+    scratch.mount(Fs::Uext4, &ours, "").umount();
+    scratch.mount(Fs::Kernel, &theirs, "").umount();
+    ours.fsck();
+    theirs.fsck();
+    assert!(!ours.needs_recovery());
+    for field in ["Free blocks", "Free inodes"] {
+        assert_eq!(ours.header(field), theirs.header(field), "{field}");
+    }
+    let read = |fs, image| scratch.read(fs, image).filter(compared);
+    let (a, b) = (read(Fs::Kernel, &ours), read(Fs::Kernel, &theirs));
+    a.assert_matches(&b, View::Same, "replayed by uext4, against replayed by the kernel");
+    let c = read(Fs::Uext4, &theirs);
+    c.assert_matches(&b, View::Same, "read by uext4, against read by the kernel");
+}
+
+#[track_caller]
+fn left_by_the_kernel(args: &[&str], how: Shutdown) {
+    let scratch = Scratch::new();
+    let image = scratch.mkfs("img", "64M", args);
+    let mount = scratch.mount(Fs::Kernel, &image, "");
+    let open = dirty(mount.path());
+    mount::shutdown(mount.path(), how);
+    drop(open);
+    mount.umount();
+    both_replay(&scratch, &image);
+}
+
+#[track_caller]
+fn left_by_uext4(args: &[&str], options: &str, end: fn(Mount)) {
+    let scratch = Scratch::new();
+    let image = scratch.mkfs("img", "64M", args);
+    let mount = scratch.mount(Fs::Uext4, &image, options);
+    let open = dirty(mount.path());
+    end(mount);
+    drop(open);
+    both_replay(&scratch, &image);
+}
+
+macro_rules! kinds {
+    ($($name:ident $mkfs:expr;)*) => { $( mod $name {
+        use super::*;
+
+        #[test]
+        fn left_by_the_kernel_with_its_log() {
+            left_by_the_kernel(&$mkfs, Shutdown::LogFlush);
+        }
+
+        #[test]
+        fn left_by_the_kernel_at_once() {
+            left_by_the_kernel(&$mkfs, Shutdown::NoFlush);
+        }
+
+        #[test]
+        fn left_by_a_killed_daemon() {
+            left_by_uext4(&$mkfs, "", Mount::kill);
+        }
+    } )* };
+}
+
+kinds! {
+    defaults [];
+    blocks_of_1k ["-b", "1024"];
+    orphan_file ["-O", "orphan_file"];
+    no_checksums ["-O", "^metadata_csum"];
+    no_64bit_no_checksums ["-O", "^64bit,^metadata_csum"];
+    ext3 ["-t", "ext3"];
+    small_journal ["-J", "size=1", "-b", "1024"];
+    inline_data ["-O", "inline_data,ea_inode"];
+}
+
+#[test]
+fn data_journal_left_by_a_killed_daemon() {
+    left_by_uext4(&[], "data=journal", Mount::kill);
+}
+
+#[test]
+fn left_by_the_shutdown_ioctl_of_uext4() {
+    left_by_uext4(&[], "", |mount| {
+        mount::shutdown(mount.path(), Shutdown::NoFlush);
+        let refused = fs::write(mount.join("after"), "x").unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(libc::EIO), "a write after the shutdown");
+        mount.kill();
+    });
+}
+
+/// What the kernel journalled as fast commits is replayed too.
+#[test]
+fn fast_commits_left_by_the_kernel() {
+    let scratch = Scratch::new();
+    let image = scratch.mkfs("img", "128M", &["-O", "fast_commit"]);
+    let mount = scratch.mount(Fs::Kernel, &image, "");
+    let root = mount.path();
+    let open = dirty(root);
+    for i in 0..50 {
+        let path = root.join(format!("fast{i}"));
+        fs::write(&path, vec![i as u8; 500 * i]).unwrap();
+        File::open(&path).unwrap().sync_all().unwrap();
+        if i % 3 == 0 {
+            fs::rename(&path, root.join(format!("fast-renamed{i}"))).unwrap();
+        }
+        if i % 5 == 0 {
+            fs::hard_link(root.join("last"), root.join(format!("fast-link{i}"))).unwrap();
+        }
+        if i % 7 == 0 {
+            fs::remove_file(root.join(format!("file{}", 100 + i))).unwrap();
+        }
+    }
+    let appended = OpenOptions::new().append(true).open(root.join("big")).unwrap();
+    std::io::Write::write_all(&mut &appended, &[b'z'; 100_000]).unwrap();
+    appended.sync_all().unwrap();
+    mount::shutdown(root, Shutdown::NoFlush);
+    drop(open);
+    drop(appended);
+    mount.umount();
+    // A fast commit holds no times of folders: replay makes them new.
+    both_replay_but(&scratch, &image, |p| p != Path::new("."));
+}
+
+/// A log that has gone round several times.
+#[test]
+fn a_wrapped_log() {
+    let scratch = Scratch::new();
+    let image = scratch.mkfs("img", "64M", &["-J", "size=4"]);
+    let mount = scratch.mount(Fs::Kernel, &image, "commit=1");
+    sh(
+        mount.path(),
+        "for r in $(seq 30); do mkdir d$r; for i in $(seq 60); do echo $i > d$r/$i; done
+         sync; [ $r -lt 6 ] || rm -r d$((r - 5)); done",
+    );
+    let open = dirty(mount.path());
+    mount::shutdown(mount.path(), Shutdown::LogFlush);
+    drop(open);
+    mount.umount();
+    both_replay(&scratch, &image);
+}
