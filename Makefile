@@ -21,7 +21,7 @@ MAN8 = $(notdir $(wildcard docs/man/*.8))
 TEST_TOOLS = /dev/fuse fusermount3:fuse3 mkfs.ext4:e2fsprogs e2fsck:e2fsprogs fio:fio \
 	xfs_io:xfsprogs getfacl:acl getfattr:attr sqlite3:sqlite3 rsync:rsync git:git \
 	stress-ng:stress-ng dbench:dbench jq:jq python3:python3 xxd:xxd losetup:mount \
-	filefrag:e2fsprogs setpriv:util-linux cc:gcc
+	filefrag:e2fsprogs setpriv:util-linux mkfs.xfs:xfsprogs cc:gcc
 
 .PHONY: all build demo test unit-test mount-test cases check fmt clippy doc install uninstall clean
 
@@ -48,13 +48,19 @@ unit-test:
 	$(CARGO) test --profile checked --lib --bins --test layers
 	$(CARGO) test --profile checked --doc
 
-# Root, /dev/fuse and loop devices needed from here on.
-mount-test: test-needs
-	UEXT4_TEST_SCALE=$(SCALE) $(CARGO) test --profile checked --test '*'
+# Root, /dev/fuse and loop devices needed from here on. The mounts are made in a namespace of
+# their own: nobody else holds on to them, and none is left behind.
+APART = unshare --mount --propagation private
+
+mount-test: test-needs target/tools/bin/fsx
+	UEXT4_TEST_SCALE=$(SCALE) $(APART) $(CARGO) test --profile checked --test '*'
 
 cases: test-needs
 	$(CARGO) build --profile checked
-	UEXT4=target/checked/uext4 tests/diffcase tests/cases/*.case
+	UEXT4=target/checked/uext4 $(APART) tests/diffcase tests/cases/*.case
+
+target/tools/bin/fsx:
+	$(CARGO) install --locked --root target/tools fsx@0.3.2
 
 check: fmt clippy doc unit-test
 

@@ -257,12 +257,13 @@ fn stress_ng() {
         command.args(["--timeout", scaled("2", "120")]);
         for stressor in group.split(' ') {
             command.args([&format!("--{stressor}"), "1"]);
-            let small = match stressor {
-                "fallocate" | "hdd" | "revio" => "bytes",
-                "seek" => "size",
+            let (what, much) = match stressor {
+                "fallocate" | "hdd" | "revio" => ("bytes", "16M"),
+                "iomix" => ("bytes", "128M"),
+                "seek" => ("size", "16M"),
                 _ => continue,
             };
-            command.args([&format!("--{stressor}-{small}"), "16M"]);
+            command.args([&format!("--{stressor}-{what}"), much]);
         }
         if group.contains("mmap") {
             command.args(["--mmap-bytes", "16M", "--mmap-file"]);
