@@ -36,7 +36,7 @@ pub struct FileDevice {
 }
 
 impl FileDevice {
-    /// Opens and claims it. [`Error::InUse`] when somebody else has it: another daemon, or the
+    /// Opens and claims it. [`crate::error::Error::InUse`] when somebody else has it: another daemon, or the
     /// kernel (for an image file, also through a loop device); read-only use is shared.
     pub fn open(path: impl AsRef<Path>, how: OpenHow) -> Result<FileDevice> {
         let raw = Arc::new(RawFile::open(path.as_ref(), how)?);

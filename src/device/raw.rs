@@ -20,7 +20,7 @@ const BLKZEROOUT: libc::c_ulong = 0x127f;
 
 const IOV_MAX: usize = 1024;
 
-/// The open file and what is known of it. The engines share it with [`FileDevice`].
+/// The open file and what is known of it. The engines share it with [`super::FileDevice`].
 #[derive(Debug)]
 pub(super) struct RawFile {
     file: File,
