@@ -106,7 +106,11 @@ impl Geometry {
             reserved_gdt_blocks: raw.s_reserved_gdt_blocks.get(),
             first_meta_bg: raw.s_first_meta_bg.get(),
             backup_bgs: [raw.s_backup_bgs[0].get(), raw.s_backup_bgs[1].get()],
-            flex_bg_size: if flex { 1 << raw.s_log_groups_per_flex.min(31) } else { 1 },
+            // As in the kernel, an exponent out of range means no flex groups.
+            flex_bg_size: match raw.s_log_groups_per_flex {
+                log @ 1..=31 if flex => 1 << log,
+                _ => 1,
+            },
             csum_seed: sb.csum_seed(),
             metadata_csum,
             gdt_csum: !metadata_csum && features.ro_compat.contains(RoCompat::GDT_CSUM),
@@ -168,7 +172,7 @@ impl Geometry {
         }
         let rel = b.0 - u64::from(self.first_data_block);
         let group = rel / u64::from(self.blocks_per_group);
-        let bit = rel % u64::from(self.blocks_per_group) >> self.cluster_bits;
+        let bit = (rel % u64::from(self.blocks_per_group)) >> self.cluster_bits;
         Some((Group(group as u32), bit as u32))
     }
     /// The first block of a group.

@@ -4,14 +4,11 @@
 //! in-inode attribute `system.data`, which is there even if it is empty. A
 //! directory begins with four bytes of its parent's number; the rest of
 //! `i_block` and the attribute are separate arrays of entries, without `.`,
-//! `..` and checksum tails ([`DirentFormat::bare`]).
+//! `..` and checksum tails.
 
 use super::bytes::{le32, put};
-use super::dirent::DirentFormat;
-use super::geometry::Geometry;
 use super::xattr::{self, Entry, MAGIC, Value, entry_len};
 use crate::error::Corrupt;
-use crate::types::Ino;
 use smallvec::SmallVec;
 
 // The functions on an attribute area take the bytes from the end of an inode's extra fields to the end
@@ -19,22 +16,8 @@ use smallvec::SmallVec;
 
 /// Bytes of inline data in `i_block`.
 pub const INLINE_MIN: usize = 60;
-/// Bytes of a directory's parent number at the start of `i_block`.
-pub const INLINE_DOTDOT: usize = 4;
 /// Name index and name of the attribute that holds the rest.
 pub const INLINE_XATTR: (u8, &[u8]) = (7, b"data");
-
-/// The parent of an inline directory.
-pub fn parent(i_block: &[u8; 60]) -> Ino {
-    Ino(le32(i_block, 0).unwrap_or(0))
-}
-
-/// Makes `i_block` an empty inline directory.
-pub fn init_dir(geo: &Geometry, i_block: &mut [u8; 60], parent: Ino) {
-    let (head, entries) = i_block.split_at_mut(INLINE_DOTDOT);
-    DirentFormat::bare(geo).init_empty(entries);
-    head.copy_from_slice(&parent.0.to_le_bytes());
-}
 
 /// Bytes of the magic.
 const MAGIC_LEN: usize = 4;

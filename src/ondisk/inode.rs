@@ -109,7 +109,7 @@ impl InodeRecord {
         let room = geo.inode_size.saturating_sub(GOOD_OLD_INODE_SIZE as u16);
         // The kernel uses the extra fields it knows, or more if the superblock wants.
         let want = geo.extra_isize.1.max(geo.extra_isize.0).max(EXTRA_ISIZE);
-        let want = if want % 4 == 0 && want <= room { want } else { EXTRA_ISIZE };
+        let want = if want.is_multiple_of(4) && want <= room { want } else { EXTRA_ISIZE };
         InodeRecord {
             mode,
             uid,
@@ -145,7 +145,7 @@ impl InodeRecord {
         let (raw, extra) = load(slot);
         let extra_isize = if extra { raw.i_extra_isize.get() } else { 0 };
         let end = GOOD_OLD_INODE_SIZE + usize::from(extra_isize);
-        if end > slot.len() || extra_isize % 4 != 0 {
+        if end > slot.len() || !extra_isize.is_multiple_of(4) {
             return Err(bad("i_extra_isize", u64::from(extra_isize)));
         }
         let flags = InodeFlags::from_bits_retain(raw.i_flags.get());

@@ -19,7 +19,6 @@ pub mod features;
 pub mod geometry;
 pub mod group_desc;
 pub mod hash;
-pub mod htree;
 pub mod inline;
 pub mod inode;
 pub mod inode_flags;
@@ -42,3 +41,6 @@ pub use inode_flags::InodeFlags;
 pub use seal::{Seal, Sealer};
 pub use superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 pub use timestamp::Timestamp;
+
+#[cfg(test)]
+mod tests;
