@@ -5,7 +5,13 @@
 //! supervisor does; the control socket has threads of its own and never goes
 //! through the FUSE queue; whatever ends the daemon, no dead mount stays behind.
 
+pub mod adaptor;
 pub mod control_socket;
+pub mod convert;
+pub mod ctldir;
+mod handles;
+mod ioctl;
 pub mod mount;
 pub mod mount_table;
+mod pool;
 pub mod supervisor;

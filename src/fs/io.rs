@@ -1,0 +1,411 @@
+//! Reading and writing files, fsync.
+
+use super::{Cred, Fs};
+use crate::{
+    device::AlignedBuf,
+    dio,
+    error::{Error, Result},
+    inode::{Inode, Share, mode},
+    map::State,
+    ondisk::InodeFlags,
+    types::{Ino, LBlock},
+    writeback::{self, Scope},
+    xattr,
+};
+use smallvec::SmallVec;
+use std::sync::{Arc, atomic::Ordering};
+
+/// How a write is to be done.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct WriteHow {
+    /// Past the page cache (O_DIRECT).
+    pub direct: bool,
+    /// On the device before the reply (O_SYNC); data only with `datasync`.
+    pub sync: bool,
+    /// O_DSYNC.
+    pub datasync: bool,
+    /// The writer has no right to set-id bits and capabilities: drop them.
+    pub kill_priv: bool,
+}
+
+impl Fs {
+    /// The regular file `ino`.
+    pub(super) fn file(&self, ino: Ino) -> Result<Arc<Inode>> {
+        let i = self.get(ino)?;
+        match i.file_type() {
+            mode::REG => Ok(i),
+            mode::DIR => Err(Error::IsDir),
+            _ => Err(Error::Invalid("not a regular file")),
+        }
+    }
+
+    /// Reads into `buf` from byte `off`; returns the bytes read, fewer only at the end.
+    pub fn read(&self, ino: Ino, off: u64, buf: &mut [u8], direct: bool) -> Result<usize> {
+        let i = self.file(ino)?;
+        if i.flags().contains(InodeFlags::ENCRYPT) {
+            return Err(Error::NoKey);
+        }
+        if !i.has_map() {
+            return self.op("read", super::inline::read(&i, off, buf));
+        }
+        self.accessed(&i);
+        if direct && !self.vol.journals_data(&i) {
+            return self.op("read", dio::read_direct(&self.vol, &self.wb, &i, off, buf));
+        }
+        self.op("read", self.read_buffered(&i, off, buf))
+    }
+
+    fn read_buffered(&self, i: &Inode, off: u64, buf: &mut [u8]) -> Result<usize> {
+        let _pass = i.gate.enter();
+        let n = i.size().saturating_sub(off).min(buf.len() as u64) as usize;
+        if n == 0 {
+            return Ok(0);
+        }
+        let buf = &mut buf[..n];
+        let bs = self.vol.geo.block_size;
+        let from = LBlock(u32::try_from(bs.index(off)).map_err(|_| Error::TooBig)?);
+        let end = bs.blocks_for(off + n as u64);
+        // Pages first, then the map: a page leaves only after the map says written.
+        let pages: SmallVec<[(LBlock, Arc<AlignedBuf>); 4]> =
+            i.pages.lock().range(from, end).map(|(l, b)| (l, b.clone())).collect();
+        let mut at = off;
+        let stop = off + n as u64;
+        for (l, page) in &pages {
+            let start = u64::from(l.0) << bs.log2();
+            if at < start {
+                let gap = &mut buf[(at - off) as usize..(start - off) as usize];
+                dio::read_mapped(&self.vol, i, at, gap)?;
+                at = start;
+            }
+            let to = (start + bs.bytes64()).min(stop);
+            let src = &page[(at - start) as usize..(to - start) as usize];
+            buf[(at - off) as usize..(to - off) as usize].copy_from_slice(src);
+            at = to;
+        }
+        if at < stop {
+            dio::read_mapped(&self.vol, i, at, &mut buf[(at - off) as usize..])?;
+        }
+        Ok(n)
+    }
+
+    /// Writes `data` at byte `off`; returns the bytes written.
+    pub fn write(
+        &self,
+        cred: Cred,
+        ino: Ino,
+        off: u64,
+        data: &[u8],
+        how: WriteHow,
+    ) -> Result<usize> {
+        self.vol.writable()?;
+        let i = self.file(ino)?;
+        self.may_write(&i)?;
+        let end = off.checked_add(data.len() as u64).ok_or(Error::TooBig)?;
+        if end > self.max_size(&i) {
+            return Err(Error::TooBig);
+        }
+        if how.kill_priv {
+            self.kill_priv(&i)?;
+        }
+        if !i.has_map() {
+            self.op("write", super::inline::to_blocks(&self.vol, &i))?;
+        }
+        let mut n = None;
+        if how.direct && !self.vol.journals_data(&i) {
+            n = self.op(
+                "write",
+                self.retry_space(|| dio::write_direct(&self.vol, &self.wb, &i, off, data)),
+            )?;
+            if n.is_some() {
+                self.modified(&i);
+            }
+        }
+        let n = match n {
+            Some(n) => n,
+            None => {
+                let n = self.op("write", self.write_buffered(cred, &i, off, data))?;
+                if how.direct || !self.vol.conf.delalloc || self.vol.journals_data(&i) {
+                    self.write_out(&i)?;
+                }
+                n
+            }
+        };
+        let f = i.flags();
+        if how.sync || how.datasync || self.vol.conf.sync || f.contains(InodeFlags::SYNC) {
+            self.fsync_inode(&i, !how.sync && how.datasync)?;
+        }
+        Ok(n)
+    }
+
+    /// Refuses writes to files whose flags forbid them.
+    pub(super) fn may_write(&self, i: &Inode) -> Result<()> {
+        let f = i.flags();
+        if f.contains(InodeFlags::ENCRYPT) {
+            return Err(Error::NoKey);
+        }
+        if f.intersects(InodeFlags::IMMUTABLE | InodeFlags::VERITY) {
+            return Err(Error::Perm);
+        }
+        Ok(())
+    }
+
+    /// The largest size of this file, in bytes.
+    pub(super) fn max_size(&self, i: &Inode) -> u64 {
+        if i.flags().contains(InodeFlags::EXTENTS) || !i.has_map() {
+            self.vol.geo.max_extent_file_size()
+        } else {
+            self.vol.geo.max_indirect_file_size()
+        }
+    }
+
+    fn write_buffered(&self, cred: Cred, i: &Arc<Inode>, off: u64, data: &[u8]) -> Result<usize> {
+        self.wb.throttle();
+        let root_ok = self.may_use_reserve(cred);
+        self.retry_space(|| {
+            let _lock = i.io.acquire(Share::Exclusive, "write");
+            self.dirty_pages(i, off, data, root_ok)
+        })?;
+        Ok(data.len())
+    }
+
+    /// Copies the bytes into pages, reserving blocks for those that have none. The I/O
+    /// lock is held. The size moves as far as the copy got.
+    fn dirty_pages(&self, i: &Arc<Inode>, off: u64, data: &[u8], root_ok: bool) -> Result<()> {
+        let bs = self.vol.geo.block_size;
+        let end = off + data.len() as u64;
+        let size = i.size();
+        if off > size {
+            self.zero_tail(i, size)?;
+        }
+        let first = bs.index(off);
+        let stop = bs.blocks_for(end);
+        // Pages first, then the map: a hole without a page stays one while we hold the I/O
+        // lock; a block with a page may lose it to a write-out and is looked up again below.
+        let present: SmallVec<[u32; 8]> =
+            i.pages.lock().range(LBlock(first as u32), stop).map(|(l, _)| l.0).collect();
+        let mut states: SmallVec<[(u64, State); 8]> = SmallVec::new();
+        let mut at = first;
+        while at < stop {
+            let m = self.state_of(i, at, stop)?;
+            at += u64::from(m.1);
+            states.push((at, m.0));
+        }
+        let mut k = 0;
+        let mut state_at = |b: u64| {
+            while states[k].0 <= b {
+                k += 1;
+            }
+            states[k].1
+        };
+        let holes = (first..stop)
+            .filter(|b| state_at(*b) == State::Hole && present.binary_search(&(*b as u32)).is_err())
+            .count() as u32;
+        if holes > 0 {
+            let r = self.vol.alloc.reserve(u64::from(holes), 0, root_ok)?;
+            i.add_reservation(r);
+        }
+        let mut used = 0;
+        let mut fresh = 0u64;
+        let mut k = 0;
+        let result: Result<()> = (first..stop).try_for_each(|b| {
+            while states[k].0 <= b {
+                k += 1;
+            }
+            let start = b << bs.log2();
+            let (a, z) = (off.max(start), end.min(start + bs.bytes64()));
+            let src = &data[(a - off) as usize..(z - off) as usize];
+            let (pa, pz) = ((a - start) as usize, (z - start) as usize);
+            let l = LBlock(b as u32);
+            if let Some(p) = i.pages.lock().get_mut(l) {
+                p[pa..pz].copy_from_slice(src);
+                return Ok(());
+            }
+            let (mut state, mut extra) = (states[k].1, None);
+            if present.binary_search(&l.0).is_ok() {
+                state = self.state_of(i, b, b + 1)?.0;
+                if state == State::Hole {
+                    extra = Some(self.vol.alloc.reserve(1, 0, root_ok)?);
+                }
+            }
+            let whole = src.len() == bs.bytes() || (pa == 0 && z >= size.max(end));
+            let mut page = if src.len() == bs.bytes() {
+                AlignedBuf::for_overwrite(bs.bytes())
+            } else {
+                AlignedBuf::zeroed(bs.bytes())
+            };
+            if state == State::Written && !whole {
+                dio::read_mapped(&self.vol, i, start, &mut page)?;
+                let keep = size.saturating_sub(start).min(bs.bytes64()) as usize;
+                page[keep..].fill(0);
+            }
+            page[pa..pz].copy_from_slice(src);
+            let reserved = state == State::Hole;
+            match extra {
+                Some(r) => i.add_reservation(r),
+                None => used += u32::from(reserved),
+            }
+            i.pages.lock().insert(l, page, reserved);
+            fresh += bs.bytes64();
+            Ok(())
+        });
+        if used < holes {
+            drop(i.take_reservation(holes - used));
+        }
+        self.wb.dirtied(fresh);
+        result?;
+        {
+            let mut a = i.attrs_mut();
+            a.size = a.size.max(end);
+            let now = self.vol.now();
+            a.rec.mtime = now;
+            a.rec.ctime = now;
+            a.dirty = true;
+        }
+        self.wb.mark(i);
+        Ok(())
+    }
+
+    /// The state of block `b` and how many blocks from it share it, up to `stop`.
+    fn state_of(&self, i: &Inode, b: u64, stop: u64) -> Result<(State, u32)> {
+        let lblk = LBlock(u32::try_from(b).map_err(|_| Error::TooBig)?);
+        let m = i.map()?.lookup(&self.vol.map_ctx(), lblk, (stop - b) as u32)?;
+        Ok((m.state, m.len))
+    }
+
+    /// Makes the bytes from `size` to the end of its block zero, as a hole is: another writer of the
+    /// image may have left something there. The I/O lock is held.
+    pub(super) fn zero_tail(&self, i: &Arc<Inode>, size: u64) -> Result<()> {
+        let bs = self.vol.geo.block_size;
+        let within = bs.within(size);
+        if within == 0 || !i.has_map() {
+            return Ok(());
+        }
+        let l = LBlock(u32::try_from(bs.index(size)).map_err(|_| Error::TooBig)?);
+        if let Some(p) = i.pages.lock().get(l) {
+            debug_assert!(p[within..].iter().all(|b| *b == 0));
+            return Ok(());
+        }
+        let m = i.map()?.lookup(&self.vol.map_ctx(), l, 1)?;
+        if m.state != State::Written {
+            return Ok(());
+        }
+        let mut page = AlignedBuf::zeroed(bs.bytes());
+        dio::read_mapped(&self.vol, i, u64::from(l.0) << bs.log2(), &mut page)?;
+        if page[within..].iter().all(|b| *b == 0) {
+            return Ok(());
+        }
+        page[within..].fill(0);
+        i.pages.lock().insert(l, page, false);
+        self.wb.dirtied(bs.bytes64());
+        self.wb.mark(i);
+        Ok(())
+    }
+
+    /// Data changed past the page cache: times.
+    fn modified(&self, i: &Arc<Inode>) {
+        let now = self.vol.now();
+        i.touch(None, Some(now));
+        self.wb.mark(i);
+    }
+
+    /// A read: `atime`, as the mount options say; stored later.
+    pub(super) fn accessed(&self, i: &Arc<Inode>) {
+        if self.atime_due(i) {
+            i.touch(Some(self.vol.now()), None);
+            self.wb.mark(i);
+        }
+    }
+
+    /// Writes out the dirty data of `i` and waits for it.
+    pub(super) fn write_out(&self, i: &Arc<Inode>) -> Result<()> {
+        let r = writeback::write_out(&self.vol, &self.wb, i, Scope::ALL);
+        self.op("writepages", r).map(|_| ())
+    }
+
+    /// fsync or fdatasync: data, map, size and (fsync) attributes are on the device on return.
+    pub fn fsync(&self, ino: Ino, datasync: bool) -> Result<()> {
+        let i = self.get(ino)?;
+        if self.vol.conf.read_only {
+            return Ok(());
+        }
+        self.fsync_inode(&i, datasync)
+    }
+
+    pub(super) fn fsync_inode(&self, i: &Arc<Inode>, datasync: bool) -> Result<()> {
+        self.write_out(i)?;
+        if !datasync && i.attrs().dirty {
+            let mut h = self.vol.journal.start("fsync", 2)?;
+            i.store_times(&self.vol, &mut h)?;
+            h.stop()?;
+        }
+        self.vol.journal.wait_commit_flush(i.sync_tid(datasync))
+    }
+
+    /// Writes everything out and commits: sync(2), unmount.
+    pub fn sync(&self) -> Result<()> {
+        if self.vol.writable().is_err() {
+            return Ok(());
+        }
+        let mut first = Ok(());
+        for i in self.wb.dirty_inodes() {
+            first = first.and(self.write_out(&i));
+            if i.attrs().dirty {
+                let stored = self.vol.journal.start("sync", 2).and_then(|mut h| {
+                    i.store_times(&self.vol, &mut h)?;
+                    h.stop()
+                });
+                first = first.and(stored);
+            }
+        }
+        first.and(self.vol.journal.commit_all())
+    }
+
+    /// A write-out error of this inode that the holder of `seen` has not been told of yet.
+    pub fn take_error(&self, ino: Ino, seen: &mut u64) -> Result<()> {
+        let Some(i) = self.vol.inodes.peek(ino) else { return Ok(()) };
+        let now = i.wb_errors.load(Ordering::Acquire);
+        if now != *seen {
+            *seen = now;
+            return Err(Error::Io {
+                op: "write-out",
+                offset: 0,
+                source: std::io::Error::from_raw_os_error(libc::EIO),
+            });
+        }
+        Ok(())
+    }
+
+    /// Whether the file carries capabilities.
+    pub(super) fn has_capability(&self, i: &Inode) -> Result<bool> {
+        match xattr::get(&self.vol, i, b"security.capability") {
+            Ok(_) => Ok(true),
+            Err(Error::NoData) => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Drops set-id bits and file capabilities, as a write or truncate by an unprivileged user does.
+    pub(super) fn kill_priv(&self, i: &Arc<Inode>) -> Result<()> {
+        let has_cap = self.has_capability(i)?;
+        let m = i.mode();
+        let mut bits = m & mode::SUID;
+        if m & mode::SGID != 0 && m & 0o010 != 0 {
+            bits |= mode::SGID;
+        }
+        if bits == 0 && !has_cap {
+            return Ok(());
+        }
+        let credits = xattr::set_credits(&self.vol, 0) + 2;
+        let mut h = self.vol.journal.start("remove_privs", credits)?;
+        if has_cap {
+            xattr::remove(&self.vol, &mut h, i, b"security.capability")?;
+        }
+        {
+            let mut a = i.attrs_mut();
+            a.rec.mode &= !bits;
+            a.rec.ctime = self.vol.now();
+        }
+        i.store(&self.vol, &mut h)?;
+        h.stop()
+    }
+}

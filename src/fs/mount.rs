@@ -1,0 +1,371 @@
+//! Mounting and unmounting.
+
+use super::{Fs, reap::Reaper, recover};
+use crate::{
+    alloc::{Allocator, TunableValues, Tunables},
+    cache::{BufferCache, HashIndex, SuperBuf},
+    device::{BlockDevice, Overlay},
+    error::{Error, Result},
+    inode::{InodeTable, Volume, mode, orphan::Orphans},
+    journal::{self, CleanJournal, Journal, JournalOptions, LogExtent, LogMap, Opened},
+    map::{FileMap, Look, State},
+    ondisk::{
+        Compat, Geometry, InodeRecord, RoCompat, SUPERBLOCK_SIZE, Seal, Sealer, Superblock,
+        Timestamp, superblock,
+    },
+    options::{MountOptions, SuperDefaults},
+    types::{Ino, LBlock},
+    writeback::Writeback,
+};
+use parking_lot::Mutex;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU32, Ordering},
+};
+
+/// Bytes of dirty metadata that a read-only mount of a dirty journal may hold in memory.
+const OVERLAY_LIMIT: u64 = 256 << 20;
+/// Unused inodes kept in memory.
+const INODE_CACHE: usize = 32 << 10;
+
+impl Fs {
+    /// Mounts the file system on `dev`: replays the journal, finishes orphans, starts the threads.
+    ///
+    /// # Errors
+    /// `Unmountable` with the reason for a person; `Corrupt`; `Io`.
+    pub fn mount(dev: Arc<dyn BlockDevice>, opts: &MountOptions) -> Result<Arc<Fs>> {
+        let (sb, from_backup) = read_super(&*dev, opts)?;
+        let read_only = opts.read_only || dev.read_only();
+        let mut opts = opts.with_superblock(&defaults(&sb)).map_err(|e| unmountable(e.0))?;
+        opts.read_only = read_only;
+        check_features(&sb, &mut opts)?;
+        let geo = Arc::new(Geometry::new(&sb, Some(dev.size()))?);
+        opts.check_journal(geo.has_compat(Compat::HAS_JOURNAL)).map_err(|e| unmountable(e.0))?;
+        if from_backup && !opts.read_only {
+            restore_super(&*dev, &sb)?;
+        }
+        let (dev, journal) = open_journal(dev, &geo, &sb, &opts)?;
+        // After a replay everything is read again.
+        let (sb, _) = read_super(&*dev, &opts)?;
+        let geo = Arc::new(Geometry::new(&sb, Some(dev.size()))?);
+        let cache = new_cache(&dev, &geo, opts.cache_bytes as usize);
+        let journal_errno = journal.as_ref().map_or(0, CleanJournal::errno);
+        let had_log = journal.is_some();
+        let jopts = JournalOptions {
+            commit_interval: opts.commit,
+            barrier: opts.barrier,
+            async_commit: opts.journal_async_commit,
+            ..JournalOptions::default()
+        };
+        let journal = match journal {
+            Some(j) if !opts.read_only => j.start(cache.clone(), jopts)?,
+            _ => Journal::none(cache.clone(), jopts),
+        };
+        let alloc = Allocator::open(geo.clone(), cache.clone(), &journal, &sb, tunables(&opts))?;
+        let vol = Arc::new(Volume {
+            sb: SuperBuf::load(&cache)?,
+            geo,
+            dev,
+            cache,
+            journal,
+            alloc,
+            conf: opts,
+            inodes: InodeTable::new(INODE_CACHE),
+            orphans: Orphans::default(),
+            frozen: AtomicBool::new(false),
+            noted: Mutex::new(None),
+            xattr_blocks: HashIndex::default(),
+            ea_inodes: HashIndex::default(),
+            generation: AtomicU32::new(Timestamp::now().nsec ^ std::process::id()),
+        });
+        let wb = Arc::new(Writeback::new(&vol));
+        let thread = |e| Error::Io { op: "start of a thread", offset: 0, source: e };
+        let reaper = Reaper::start(vol.clone(), wb.clone()).map_err(thread)?;
+        let fs = Arc::new(Fs { vol, wb, rename_lock: Mutex::new(()), reaper });
+        let ready = fs.get_ready(&sb, journal_errno, had_log);
+        if let Err(e) = ready {
+            fs.stop_threads();
+            let _ = fs.vol.journal.close();
+            return Err(e);
+        }
+        fs.wb.start(&fs.vol).map_err(thread)?;
+        Ok(fs)
+    }
+
+    /// Checks the root, notes the mount in the superblock, finishes the orphans of the last one.
+    fn get_ready(&self, sb: &Superblock, journal_errno: u32, had_log: bool) -> Result<()> {
+        let vol = &self.vol;
+        let root = vol.inodes.get(vol, Ino::ROOT)?;
+        if root.file_type() != mode::DIR || root.nlink() == 0 {
+            return Err(unmountable("the root inode is not a directory"));
+        }
+        if vol.conf.read_only {
+            return Ok(());
+        }
+        if sb.state() != superblock::State::VALID {
+            log::warn!(
+                "mounting a file system that was not cleanly unmounted or has errors; e2fsck is recommended"
+            );
+        }
+        let mut h = vol.journal.start("mount", 4)?;
+        vol.change_super(&mut h, |s| {
+            let now = vol.now().sec as u64;
+            s.set_mtime(now);
+            s.set_wtime(now);
+            s.set_mnt_count(s.raw().s_mnt_count.get().saturating_add(1));
+            let mut state = s.state();
+            if !had_log {
+                state -= superblock::State::VALID;
+            }
+            if journal_errno != 0 {
+                state |= superblock::State::ERROR;
+            }
+            s.set_state(state);
+            if s.features().compat.contains(Compat::ORPHAN_FILE) {
+                s.set_ro_compat(RoCompat::ORPHAN_PRESENT, true);
+            }
+        })?;
+        h.stop()?;
+        recover::orphans(self, sb)?;
+        vol.journal.commit_all()
+    }
+
+    /// Writes everything out, finishes what was unlinked, empties the journal and marks the file
+    /// system clean. What the kernel still had open counts as closed.
+    ///
+    /// # Errors
+    /// The first that happened; the threads have ended all the same.
+    pub fn unmount(&self) -> Result<()> {
+        let vol = &self.vol;
+        let mut r = self.end_orphans();
+        r = r.and(self.sync());
+        vol.alloc.discard_all_preallocs();
+        if vol.writable().is_ok() {
+            r = r.and(self.mark_clean());
+        }
+        self.stop_threads();
+        let closed = vol.journal.close();
+        if vol.conf.read_only { Ok(()) } else { r.and(closed) }
+    }
+
+    fn mark_clean(&self) -> Result<()> {
+        let vol = &self.vol;
+        let mut h = vol.journal.start("unmount", 4)?;
+        vol.alloc.store_totals(&mut h, &vol.sb)?;
+        let orphans = !vol.orphans.is_empty();
+        vol.change_super(&mut h, |s| {
+            s.set_wtime(vol.now().sec as u64);
+            if !s.state().contains(superblock::State::ERROR) {
+                s.set_state(s.state() | superblock::State::VALID);
+            }
+            if s.features().compat.contains(Compat::ORPHAN_FILE) && !orphans {
+                s.set_ro_compat(RoCompat::ORPHAN_PRESENT, false);
+            }
+        })?;
+        h.stop()?;
+        vol.journal.commit_all()
+    }
+
+    fn stop_threads(&self) {
+        self.wb.shutdown();
+        self.reaper.stop();
+    }
+}
+
+impl Volume {
+    /// Stops every further change of this mount.
+    pub fn freeze(&self) {
+        self.frozen.store(true, Ordering::Release);
+    }
+}
+
+fn tunables(o: &MountOptions) -> Tunables {
+    let mut v = TunableValues::default();
+    v.mb_order2_req = o.mb_order2_req;
+    v.mb_min_to_scan = o.mb_min_to_scan;
+    v.mb_max_to_scan = o.mb_max_to_scan;
+    v.mb_stream_req = o.mb_stream_req;
+    v.mb_group_prealloc = o.mb_group_prealloc;
+    v.mb_max_request = o.mb_max_request;
+    v.mb_stats = o.mb_stats;
+    v.stripe = o.stripe.unwrap_or(0);
+    v.discard = o.discard;
+    v.minixdf = o.minixdf;
+    Tunables::new(&v)
+}
+
+fn unmountable(why: impl Into<String>) -> Error {
+    Error::Unmountable(why.into())
+}
+
+fn new_cache(dev: &Arc<dyn BlockDevice>, geo: &Arc<Geometry>, bytes: usize) -> Arc<BufferCache> {
+    let sealer = Arc::new(Sealer::new(geo));
+    Arc::new(BufferCache::new(dev.clone(), geo.clone(), sealer, bytes))
+}
+
+/// The superblock: the primary, the one named by `sb=`, or, if the primary is damaged, the first
+/// good backup.
+fn read_super(dev: &dyn BlockDevice, opts: &MountOptions) -> Result<(Superblock, bool)> {
+    if let Some(kib) = opts.sb {
+        let sb = super_at(dev, kib.saturating_mul(1024))?;
+        log::warn!("using the superblock at {kib} KiB (sb=)");
+        return Ok((sb, true));
+    }
+    let first = match super_at(dev, 1024) {
+        Ok(sb) => return Ok((sb, false)),
+        Err(e) => e,
+    };
+    if !matches!(&first, Error::Corrupt(_)) {
+        return Err(first);
+    }
+    for (block_size, per_group) in [(1024, 8192), (2048, 16384), (4096, 32768), (65536, 524_288)] {
+        let first_block = u64::from(block_size == 1024);
+        let at = (first_block + per_group) * block_size;
+        if let Ok(sb) = super_at(dev, at)
+            && sb.block_size().bytes64() == block_size
+        {
+            log::warn!(
+                "primary superblock: {first}; using the backup at block {}",
+                at / block_size
+            );
+            return Ok((sb, true));
+        }
+    }
+    Err(first)
+}
+
+fn super_at(dev: &dyn BlockDevice, off: u64) -> Result<Superblock> {
+    let mut bytes = [0; SUPERBLOCK_SIZE];
+    if off.saturating_add(bytes.len() as u64) > dev.size() {
+        return Err(unmountable("the image is too small to hold a superblock"));
+    }
+    dev.read_at(&mut bytes, off)?;
+    Superblock::parse(&bytes)
+}
+
+/// Puts the good superblock where the primary belongs.
+fn restore_super(dev: &dyn BlockDevice, sb: &Superblock) -> Result<()> {
+    log::warn!("restoring the primary superblock");
+    dev.write_at(&sb.encode(), 1024)?;
+    dev.flush()
+}
+
+fn defaults(sb: &Superblock) -> SuperDefaults {
+    let r = sb.raw();
+    let (uid, gid) = sb.reserved_ids();
+    SuperDefaults {
+        default_mount_opts: r.s_default_mount_opts.get(),
+        errors: r.s_errors.get(),
+        mount_opts: String::from_utf8_lossy(
+            r.s_mount_opts.split(|b| *b == 0).next().unwrap_or_default(),
+        )
+        .into_owned(),
+        reserved_for: (uid as u16, gid as u16),
+        stripe: r.s_raid_stripe_width.get(),
+    }
+}
+
+/// Refuses what we cannot mount; falls back to read-only where the kernel would ask for it.
+fn check_features(sb: &Superblock, opts: &mut MountOptions) -> Result<()> {
+    let found = sb.features().check();
+    if !found.refuse.is_empty() {
+        let names = found.refuse.join(", ");
+        return Err(unmountable(format!("unsupported feature(s): {names}")));
+    }
+    if sb.external_journal() {
+        return Err(unmountable("unsupported feature: external journal (journal_dev)"));
+    }
+    if !found.read_only.is_empty() && !opts.read_only {
+        let names = found.read_only.join(", ");
+        log::warn!("feature(s) {names}: cannot be written yet, mounting read-only");
+        opts.read_only = true;
+    }
+    Ok(())
+}
+
+/// Opens the internal journal, replaying it first if it must be. Returns the device to
+/// mount: with an overlay in front for a read-only mount of a dirty journal.
+fn open_journal(
+    dev: Arc<dyn BlockDevice>,
+    geo: &Arc<Geometry>,
+    sb: &Superblock,
+    opts: &MountOptions,
+) -> Result<(Arc<dyn BlockDevice>, Option<CleanJournal>)> {
+    if !geo.has_compat(Compat::HAS_JOURNAL) {
+        return Ok((dev, None));
+    }
+    let dirty = sb.needs_recovery();
+    if opts.noload {
+        if !opts.read_only {
+            return Err(unmountable("noload: only with ro, for the journal is needed to write"));
+        }
+        return Ok((dev, None));
+    }
+    if opts.read_only && !dirty {
+        return Ok((dev, None));
+    }
+    let map = log_map(&dev, geo, sb)?;
+    match journal::open(map, dirty)? {
+        Opened::Clean(j) => Ok((dev, Some(j))),
+        Opened::NeedsRecovery(j) if opts.read_only => {
+            let over: Arc<dyn BlockDevice> = Arc::new(Overlay::new(dev, OVERLAY_LIMIT));
+            let done = j.recover_into(geo, &*over)?;
+            log::info!(
+                "journal replayed in memory: {} transactions, {} blocks",
+                done.transactions,
+                done.blocks
+            );
+            recover::fast_commits(&*over, geo, j.fast_commit_area(), done.next)?;
+            Ok((over, None))
+        }
+        Opened::NeedsRecovery(j) => {
+            let j = j.recover(geo, &*dev)?;
+            log::info!(
+                "journal replayed: {} transactions, {} blocks",
+                j.recovered.transactions,
+                j.recovered.blocks
+            );
+            recover::fast_commits(&*dev, geo, j.fast_commit_area(), j.recovered.next)?;
+            Ok((dev, Some(j.finish()?)))
+        }
+    }
+}
+
+/// Where the journal's blocks lie. Read with a cache of its own: the replay changes what is cached.
+fn log_map(dev: &Arc<dyn BlockDevice>, geo: &Arc<Geometry>, sb: &Superblock) -> Result<LogMap> {
+    let ino =
+        sb.journal_inum().ok_or_else(|| unmountable("has_journal without a journal inode"))?;
+    let cache = new_cache(dev, geo, 1 << 20);
+    let rec = read_inode(&cache, geo, ino)?;
+    if rec.mode & mode::FMT != mode::REG || rec.links_count == 0 {
+        return Err(unmountable("the journal inode is not a regular file"));
+    }
+    let blocks = geo.block_size.index(rec.size);
+    let mut extents = Vec::new();
+    let map = FileMap::from_inode(geo, ino, &rec)?;
+    map.for_each(&Look { geo, cache: &cache, guard: None }, LBlock(0), blocks, &mut |m| {
+        if m.state == State::Written {
+            extents.push(LogExtent { log: m.lblk.0, len: m.len, start: m.pblk });
+        }
+        true
+    })?;
+    LogMap::new(dev.clone(), geo.block_size, extents)
+}
+
+/// Reads an inode before there is a volume.
+pub(super) fn read_inode(cache: &BufferCache, geo: &Geometry, ino: Ino) -> Result<InodeRecord> {
+    use crate::{error::Corrupt, ondisk::GroupDesc};
+    let bad = || Error::from(Corrupt::new("inode number out of range").ino(ino));
+    let (group, index) = geo.ino_location(ino).ok_or_else(bad)?;
+    let (block, off) = geo.desc_location(group);
+    let desc = cache.read(block, &Seal::GroupDesc { group, offset: off as u32 })?;
+    let desc = desc.read(|b| GroupDesc::parse(geo, group, b.get(off..).unwrap_or_default()))?;
+    let (nth, off) = geo.itable_slot(index);
+    let block = desc.inode_table.plus(u64::from(nth));
+    let seal = Seal::Inode { ino, offset: off as u32 };
+    let buf = cache.read(block, &seal)?;
+    buf.read(|b| {
+        let slot = b.get(off..off + usize::from(geo.inode_size)).ok_or_else(bad)?;
+        InodeRecord::parse(geo, ino, slot)
+    })
+}
