@@ -70,7 +70,7 @@ impl Buddy {
             }
             *w = u64::from_le_bytes(bytes);
         }
-        if size % 64 != 0 {
+        if !size.is_multiple_of(64) {
             words[used_words - 1] |= u64::MAX << (size % 64);
         }
         let mut b = Buddy {

@@ -154,6 +154,7 @@ impl Allocator {
             }
         }
         let mut st = cell.state.lock();
+        st.trimmed = false;
         let Some(w) = st.withheld.as_mut() else { return };
         let mut due = Vec::new();
         w.pending.retain(|(t, x)| {
@@ -164,7 +165,7 @@ impl Allocator {
         });
         for x in due {
             st.pending_blocks = st.pending_blocks.saturating_sub(x.len);
-            self.to_buddy(g, &mut st, x);
+            self.free_in_buddy(g, &mut st, x);
         }
         self.groups.refresh(g, &mut st);
     }

@@ -24,6 +24,8 @@ use std::sync::atomic::{AtomicI64, AtomicU32, Ordering::Relaxed};
 
 /// Blocks of the descriptor table read with one request.
 const DESC_READ_AHEAD: u32 = 256;
+/// Bitmaps read with one request when a search comes to groups not seen before.
+const BITMAP_READ_AHEAD: usize = 32;
 
 /// A preallocation's name, so that its blocks can be found in the group that has them.
 pub(super) type PaId = u64;
@@ -316,6 +318,23 @@ impl Groups {
         }
     }
 
+    /// Reads ahead the block bitmaps of `g` and the groups after it that lie in a row.
+    pub fn prefetch_bitmaps(&self, g: Group) {
+        let Some(cells) = self.cells.get(g.0 as usize..) else { return };
+        let Some(first) = cells.first().map(|c| c.block_bitmap) else { return };
+        if self.cache.peek(first).is_some() {
+            return;
+        }
+        let in_row = |(i, c): &(usize, &GroupCell)| {
+            let there = c.block_bitmap == first.plus(*i as u64);
+            there && !c.state.lock().desc.flags.contains(GroupFlags::BLOCK_UNINIT)
+        };
+        let n = cells.iter().enumerate().take(BITMAP_READ_AHEAD).take_while(in_row).count();
+        if n > 1 {
+            self.cache.prefetch(first, n as u32);
+        }
+    }
+
     /// Checks a bitmap that came from the device, once per buffer.
     fn verify(&self, g: Group, st: &GroupState, buf: &Buffer) -> Result<()> {
         if !buf.is_checked() {
@@ -469,7 +488,6 @@ impl Groups {
         if held {
             return self.refuse(e, Corrupt::new("freeing a preallocated block"), run.start);
         }
-        e.state.trimmed = false;
         self.change_bitmap(h, e, run, false)
     }
 

@@ -7,11 +7,18 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+/// The groups of one class, one bit each.
+struct Set {
+    bits: Box<[AtomicU64]>,
+    /// One bit for each word of `bits` that is not 0.
+    summary: Box<[AtomicU64]>,
+}
+
 /// See the module.
 pub struct OrderIndex {
     groups: u32,
-    /// For each class: bits of the groups, then summary bits.
-    sets: Box<[(Box<[AtomicU64]>, Box<[AtomicU64]>)]>,
+    /// By class.
+    sets: Box<[Set]>,
 }
 
 fn zeroed(n: u32) -> Box<[AtomicU64]> {
@@ -22,7 +29,8 @@ impl OrderIndex {
     /// For `groups` groups and classes `0..classes`; every group starts with nothing.
     pub fn new(groups: u32, classes: u32) -> OrderIndex {
         let words = groups.div_ceil(64);
-        let sets = (0..classes).map(|_| (zeroed(words), zeroed(words.div_ceil(64)))).collect();
+        let set = |_| Set { bits: zeroed(words), summary: zeroed(words.div_ceil(64)) };
+        let sets = (0..classes).map(set).collect();
         OrderIndex { groups, sets }
     }
 
@@ -32,16 +40,16 @@ impl OrderIndex {
         let (old, new) = (old.map_or(0, |k| k + 1), new.map_or(0, |k| k + 1));
         let (word, bit) = ((group / 64) as usize, 1u64 << (group % 64));
         let (sword, sbit) = (word / 64, 1u64 << (word % 64));
-        for (set, summary) in self.sets.iter().take(new as usize).skip(old as usize) {
-            set[word].fetch_or(bit, Relaxed);
+        for Set { bits, summary } in self.sets.iter().take(new as usize).skip(old as usize) {
+            bits[word].fetch_or(bit, Relaxed);
             summary[sword].fetch_or(sbit, Relaxed);
         }
-        for (set, summary) in self.sets.iter().take(old as usize).skip(new as usize) {
-            let left = set[word].fetch_and(!bit, Relaxed) & !bit;
+        for Set { bits, summary } in self.sets.iter().take(old as usize).skip(new as usize) {
+            let left = bits[word].fetch_and(!bit, Relaxed) & !bit;
             if left == 0 {
                 summary[sword].fetch_and(!sbit, Relaxed);
                 // A neighbour may have set its bit in between.
-                if set[word].load(Relaxed) != 0 {
+                if bits[word].load(Relaxed) != 0 {
                     summary[sword].fetch_or(sbit, Relaxed);
                 }
             }
@@ -54,11 +62,11 @@ impl OrderIndex {
         if from >= to {
             return None;
         }
-        let (set, summary) = self.sets.get((class as usize).min(self.sets.len() - 1))?;
+        let Set { bits, summary } = self.sets.get((class as usize).min(self.sets.len() - 1))?;
         let mut word = (from / 64) as usize;
         let mut mask = u64::MAX << (from % 64);
         loop {
-            let w = set.get(word)?.load(Relaxed) & mask;
+            let w = bits.get(word)?.load(Relaxed) & mask;
             if w != 0 {
                 let g = word as u32 * 64 + w.trailing_zeros();
                 return (g < to).then_some(g);

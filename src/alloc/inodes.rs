@@ -222,7 +222,7 @@ impl Allocator {
             csum.map_err(|_| Corrupt::new("inode in use in the bitmap").ino(ino).group(g))?;
         desc.flags.remove(GroupFlags::INODE_UNINIT);
         desc.free_inodes -= 1;
-        desc.used_dirs += u32::from(is_dir);
+        desc.used_dirs = (desc.used_dirs + u32::from(is_dir)).min(self.geo.inodes_per_group);
         if self.geo.metadata_csum || self.geo.gdt_csum {
             let rest = self.geo.inodes_per_group - 1 - index;
             desc.itable_unused = if uninit { rest } else { desc.itable_unused.min(rest) };

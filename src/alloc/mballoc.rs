@@ -124,12 +124,12 @@ impl Allocator {
 
     fn find_blocks(&self, h: &mut Handle, req: &Request<'_>, len: u32) -> Result<Run> {
         let data = req.kind == Kind::Data;
-        if data && let Some(run) = self.from_inode_pa(h, req.ino, req.lblk, len)? {
+        if data && let Some(run) = self.use_inode_pa(h, req.ino, req.lblk, len)? {
             return Ok(run);
         }
         let plan = if data && req.prealloc { self.plan(req, len) } else { Plan::Exact };
         if let Plan::Locality(want) = plan {
-            return self.from_locality(h, req, len, want);
+            return self.use_locality(h, req, len, want);
         }
         let want = match plan {
             Plan::Inode(n) if self.has_room_for_pa() => n,
@@ -193,7 +193,7 @@ impl Allocator {
     }
 
     /// Takes from what is held for this file.
-    fn from_inode_pa(
+    fn use_inode_pa(
         &self,
         h: &mut Handle,
         ino: Ino,
@@ -215,7 +215,7 @@ impl Allocator {
     }
 
     /// Takes from what is held for small files, and holds more of it if need be.
-    fn from_locality(&self, h: &mut Handle, req: &Request<'_>, len: u32, want: u32) -> Result<Run> {
+    fn use_locality(&self, h: &mut Handle, req: &Request<'_>, len: u32, want: u32) -> Result<Run> {
         let mut slot = self.preallocs.locality();
         if let Some(pa) = slot.take() {
             // A small file that does not fit whole goes into a fresh one.
@@ -236,8 +236,8 @@ impl Allocator {
                 id: taken.pa,
                 lstart: 0,
                 group: taken.group,
-                start: taken.all.start,
-                len: taken.all.len,
+                start: taken.all.start + taken.used,
+                len: taken.all.len - taken.used,
             };
             let mut slot = self.preallocs.locality();
             match &*slot {
@@ -299,7 +299,7 @@ impl Allocator {
         let mut n = 0;
         for e in held {
             n += e.len;
-            self.to_buddy(pa.group, &mut st, e);
+            self.free_in_buddy(pa.group, &mut st, e);
         }
         st.held_blocks = st.held_blocks.saturating_sub(n);
         self.groups.refresh(pa.group, &mut st);
@@ -308,7 +308,7 @@ impl Allocator {
     }
 
     /// Frees blocks in the buddy, if it is in memory.
-    pub(super) fn to_buddy(&self, g: Group, st: &mut super::groups::GroupState, e: Extent) {
+    pub(super) fn free_in_buddy(&self, g: Group, st: &mut super::groups::GroupState, e: Extent) {
         if let Some(Err(bit)) = st.buddy.as_mut().map(|b| b.mark_free(e)) {
             let block = self.geo.group_first_block(g).plus(bit.into());
             let c = Corrupt::new("block is free in the buddy already").group(g).block(block);
@@ -405,7 +405,10 @@ impl Allocator {
         let stats = &self.groups.stats;
         let order = s.want.ilog2();
         let ceil = order + u32::from(!s.want.is_power_of_two());
-        let first = if s.want.is_power_of_two() && order >= t.mb_order2_req() { 0 } else { 1 };
+        let buddy_only = s.want.is_power_of_two()
+            && order >= t.mb_order2_req()
+            && order <= self.groups.max_order;
+        let first = if buddy_only { 0 } else { 1 };
         let stripe = t.stripe();
         let max = t.mb_max_to_scan();
         let mut seen = Seen::default();
@@ -413,7 +416,7 @@ impl Allocator {
         let mut cold = 0;
         'criteria: for cr in first..=3 {
             let (by, class) = match cr {
-                0 => (By::Largest, order.min(self.groups.max_order)),
+                0 => (By::Largest, order),
                 1 => (By::Average, ceil),
                 2 => (By::Free, ceil),
                 _ => (By::Free, 0),
@@ -423,10 +426,13 @@ impl Allocator {
                 let mut next = from;
                 while let Some(g) = self.groups.next_by(by, class, next, to) {
                     next = g + 1;
-                    if cr < 3 && cold >= COLD_LOADS && self.is_cold(Group(g)) {
-                        continue;
+                    if self.is_cold(Group(g)) {
+                        if cr < 3 && cold >= COLD_LOADS {
+                            continue;
+                        }
+                        cold += 1;
+                        self.groups.prefetch_bitmaps(Group(g));
                     }
-                    cold += u32::from(self.is_cold(Group(g)));
                     let Some(e) = self.groups.enter(Group(g), true)? else { continue };
                     let Some(buddy) = &e.state.buddy else { continue };
                     self.count(&stats.groups_scanned, 1);

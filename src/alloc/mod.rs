@@ -53,7 +53,7 @@ mod tests;
 use crate::cache::BufferCache;
 use crate::error::{Corrupt, Error, Result};
 use crate::journal::Journal;
-use crate::ondisk::{Geometry, GroupDesc, Superblock};
+use crate::ondisk::{Geometry, GroupDesc, Incompat, Superblock};
 use crate::types::{Block, Group, Ino, LBlock};
 use counters::Counters;
 use groups::Groups;
@@ -203,7 +203,10 @@ impl Allocator {
         let counters = Arc::new(Counters::new(
             totals.free_clusters,
             sb.r_blocks_count() >> geo.cluster_bits,
-            counters::default_pool(total_clusters),
+            match geo.has_incompat(Incompat::EXTENTS) {
+                true => counters::default_pool(total_clusters),
+                false => 0,
+            },
         ));
         report.set_counters(Arc::clone(&counters));
         let cpus = std::thread::available_parallelism().map_or(1, |n| n.get());

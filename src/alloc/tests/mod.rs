@@ -30,8 +30,13 @@ fn run(program: &str, args: &[&str]) -> (bool, String) {
     (out.status.success(), text.into_owned())
 }
 
+/// A directory in memory if there is one: mke2fs and e2fsck wait for the disk.
+fn tempdir() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
 fn mke2fs(args: &[&str], size: &str) -> MemDevice {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempdir();
     let path = dir.path().join("image");
     let name = path.to_str().unwrap();
     let all: Vec<&str> = ["-q", "-F", "-t", "ext4"]
@@ -113,14 +118,14 @@ impl<D: BlockDevice + 'static> Fs<D> {
 }
 
 fn e2fsck(dev: &MemDevice) -> (bool, String) {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempdir();
     let path = dir.path().join("image");
     dev.save(&path).unwrap();
     run("e2fsck", &["-f", "-n", path.to_str().unwrap()])
 }
 
 fn dumpe2fs(dev: &MemDevice) -> String {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempdir();
     let path = dir.path().join("image");
     dev.save(&path).unwrap();
     let (ok, text) = run("dumpe2fs", &[path.to_str().unwrap()]);

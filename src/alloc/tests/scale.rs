@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 #[test]
 fn sixteen_tib_opens_in_under_a_second_and_small_files_scan_one_group() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempdir();
     let path = dir.path().join("image");
     // 16 TiB less one group: the largest file that a host with 4 KiB blocks can hold.
     let args = ["-q", "-F", "-t", "ext4", "-E", "nodiscard", "-O", "^has_journal"];
