@@ -239,7 +239,7 @@ fn violations(rooms: &[String], source: &Source) -> Vec<String> {
                 }
                 Some(_) => {}
             }
-        } else if room == "ondisk" && !named.in_test {
+        } else if room == "ondisk" && !named.in_test && !is_errno(&named.path) {
             let impure = IMPURE.iter().any(|p| {
                 named.path.len() >= p.len() && p.iter().zip(&named.path).all(|(a, b)| a == b)
             });
@@ -254,6 +254,12 @@ fn violations(rooms: &[String], source: &Source) -> Vec<String> {
         }
     }
     wrong
+}
+
+/// `libc::ENOSPC` and its like are numbers, and the superblock records them.
+fn is_errno(path: &[String]) -> bool {
+    let number = |n: &String| n.starts_with('E') && n.chars().all(|c| c.is_ascii_uppercase());
+    path.len() == 2 && path[0] == "libc" && number(&path[1])
 }
 
 fn rust_files(dir: &Path, out: &mut Vec<PathBuf>) {
@@ -358,6 +364,8 @@ mod checker {
         clean("ondisk/inode.rs", "use std::fmt; use std::num::NonZero;");
         clean("ondisk/inode.rs", "#[cfg(test)] mod tests { use std::fs::File; }");
         clean("ondisk/tests.rs", "use std::fs::File;");
+        clean("ondisk/inode.rs", "const FULL: i32 = libc::ENOSPC;");
+        one("ondisk/inode.rs", "fn f() { libc::open(); }", "libc::open");
         one("ondisk/inode.rs", "#[cfg(test)] mod tests {} use std::fs::File;", "std::fs::File");
         clean("device/file.rs", "use std::fs::File;");
     }
