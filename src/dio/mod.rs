@@ -1,6 +1,5 @@
 //! Direct I/O: the lock mode of an inode, direct reads, direct writes.
 
-pub mod mode;
 mod read;
 mod write;
 

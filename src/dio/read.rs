@@ -1,9 +1,8 @@
 //! Reading what the map says, past every cache.
 
-use super::mode;
 use crate::{
     error::{Error, Result},
-    inode::{Inode, Volume},
+    inode::{Inode, Volume, lock_mode},
     map::State,
     ondisk::Seal,
     types::LBlock,
@@ -26,7 +25,7 @@ pub fn read_direct(
         return Err(Error::Invalid("direct read not aligned to the device's blocks"));
     }
     let _lock =
-        mode::effective(vol, inode).read_share().map(|s| inode.io.acquire(s, "direct read"));
+        lock_mode::effective(vol, inode).read_share().map(|s| inode.io.acquire(s, "direct read"));
     flush_range(vol, wb, inode, off, buf.len())?;
     let _pass = inode.gate.enter();
     let n = clip(inode, off, buf.len());

@@ -1,12 +1,12 @@
 //! Direct writes. Blocks that are not written yet are allocated unwritten and
 //! converted when the data is down, in every lock mode; the size moves after that.
 
-use super::{mode, read};
+use super::read;
 use crate::{
     alloc::Kind,
     device::AlignedBuf,
     error::{Error, Result},
-    inode::{Inode, Share, Volume},
+    inode::{Inode, Share, Volume, lock_mode},
     map::{AllocHow, Enter, Mapping, State},
     types::LBlock,
     writeback::{self, Scope, Writeback},
@@ -34,7 +34,7 @@ pub fn write_direct(
     }
     let end = off.checked_add(data.len() as u64).ok_or(Error::TooBig)?;
     let share = if overwrites(vol, inode, off, end)? {
-        mode::effective(vol, inode).overwrite_share()
+        lock_mode::effective(vol, inode).overwrite_share()
     } else {
         Share::Exclusive
     };

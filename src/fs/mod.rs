@@ -131,7 +131,7 @@ impl Fs {
         if !direct {
             return false;
         }
-        let share = dio::mode::effective(&self.vol, &i).read_share();
+        let share = crate::inode::lock_mode::effective(&self.vol, &i).read_share();
         share.is_some_and(|s| i.io.try_acquire(s, "probe").is_none()) || !i.pages.lock().is_empty()
     }
 

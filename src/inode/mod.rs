@@ -12,6 +12,7 @@
 
 pub mod gate;
 pub mod io_lock;
+pub mod lock_mode;
 mod lifecycle;
 mod meta;
 pub mod orphan;

@@ -11,9 +11,8 @@ use super::Writeback;
 use crate::{
     alloc::{Kind, Reservation},
     cache::pages::Taken,
-    dio::mode,
     error::{Error, Result},
-    inode::{Inode, Volume, truncate},
+    inode::{Inode, Volume, lock_mode, truncate},
     journal::{DataToken, Handle},
     map::{AllocHow, Enter, Mapping, State},
     types::LBlock,
@@ -122,7 +121,7 @@ fn mapped_already(vol: &Volume, inode: &Inode, taken: &Taken) -> Result<Option<P
 
 /// Enters every block of the run into the map, in as many handles as it takes.
 fn map_run(vol: &Volume, inode: &Arc<Inode>, taken: &Taken) -> Result<Mapped> {
-    let nolock = mode::effective(vol, inode).enters_unwritten();
+    let nolock = lock_mode::effective(vol, inode).enters_unwritten();
     let ctx = vol.map_ctx();
     let mut reservation = inode.take_reservation(taken.reserved);
     let credits = inode.map()?.credits_for_alloc() + 1;

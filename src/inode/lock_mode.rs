@@ -1,10 +1,7 @@
 //! The lock mode of direct I/O, per inode, and what follows from it.
 
-use crate::{
-    inode::{Inode, Share, Volume},
-    ondisk::InodeFlags,
-    options::DioreadMode,
-};
+use super::{Inode, Share, Volume};
+use crate::{ondisk::InodeFlags, options::DioreadMode};
 use std::sync::atomic::Ordering;
 
 /// How direct I/O on an inode locks, and how buffered write-out enters new blocks.
