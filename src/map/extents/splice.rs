@@ -131,8 +131,10 @@ impl ExtentTree {
                 let (Some(up), Some(block)) = (up, block) else {
                     return self.grow(tx, step, new, &all);
                 };
-                // What is appended leaves a full node behind; else the halves have room for more.
-                let cut = if at + del == step.len { step.max } else { n / 2 };
+                // What is appended leaves a full node behind; else the cut is where the change is, so
+                // that more of the same, upwards or downwards, fills a node before it splits again.
+                let cut = if at + del == step.len { step.max } else { at + ins.len() };
+                let cut = cut.clamp(n - step.max, step.max);
                 let (left, right) = all.split_at(cut.min(all.len()));
                 let (Some(l), Some(r)) = (left.first(), right.first()) else {
                     return Err(Corrupt::new("extent node cannot be split").block(block).into());
