@@ -326,7 +326,7 @@ impl FileMap {
     }
 
     /// The written blocks of `lblk..lblk + len` become unwritten: they read as zeros (zero range). Nothing of
-    /// the range is in flight. Credits: [`FileMap::credits_for_remove`].
+    /// the range is in flight. Credits: [`FileMap::credits_for_alloc`].
     ///
     /// # Errors
     /// `NoSpace`; what was done before it stays. `NotSupported` on an indirect map. `Corrupt`, `Io`.
@@ -462,7 +462,7 @@ impl FileMap {
         }
     }
 
-    /// Credits of a step of [`FileMap::remove`], [`FileMap::to_unwritten`] or [`FileMap::shift`].
+    /// Credits of a step of [`FileMap::remove`] or [`FileMap::shift`].
     pub fn credits_for_remove(&self) -> u32 {
         match &self.form {
             Form::Extents(t) => t.remove_credits(),

@@ -49,7 +49,7 @@ impl ExtentTree {
         let mut at = u64::from(lblk);
         let end = at + u64::from(len);
         while at < end {
-            if !tx.h.ensure(self.remove_credits())? {
+            if !tx.h.ensure(self.split_credits())? {
                 return Ok(Progress::More);
             }
             at = match self.turn(tx, at, end, true)? {

@@ -5,9 +5,10 @@ use crate::cache::{BufferCache, SuperBuf};
 use crate::device::{BlockDevice, MemDevice};
 use crate::error::Result;
 use crate::journal::{Handle, Journal, JournalOptions};
+use crate::map::node::Node;
 use crate::map::{FileMap, MapCtx, Mapping, Progress, State};
 use crate::ondisk::{Geometry, InodeRecord, Seal, Sealer, Superblock};
-use crate::types::{Ino, LBlock};
+use crate::types::{Block, Ino, LBlock};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -26,6 +27,12 @@ pub struct Image {
     pub alloc: Arc<Allocator>,
     pub sb: SuperBuf,
     pub rec: InodeRecord,
+    /// Restartable operations are asked to commit all the time.
+    pub hurry: bool,
+}
+
+fn children(n: Node<'_>) -> Vec<Block> {
+    (0..n.len()).map(|i| n.child(i).unwrap()).collect()
 }
 
 fn run(cmd: &mut Command) -> (i32, String) {
@@ -84,14 +91,42 @@ impl Image {
             .unwrap()
             .read(|b| InodeRecord::parse(&geo, FILE, &b[off..]))
             .unwrap();
-        Image { dir, dev, geo, cache, journal, alloc, sb, rec }
+        Image { dir, dev, geo, cache, journal, alloc, sb, rec, hurry: false }
     }
 
-    /// The same device, opened anew.
-    pub fn reopen(self) -> Image {
+    /// The same device, opened anew, after `f` had its way with it.
+    pub fn reopen(self, f: impl FnOnce(&MemDevice)) -> Image {
         self.journal.close().unwrap();
         let dev = self.dev.snapshot();
+        f(&dev);
         Image::open(self.dir, dev)
+    }
+
+    /// The blocks of an extent tree.
+    pub fn nodes(&self, map: &FileMap) -> Vec<Block> {
+        let mut found = Vec::new();
+        let mut level = match Node::root(map.i_block()) {
+            Ok(n) if n.depth() > 0 => children(n),
+            _ => Vec::new(),
+        };
+        while let Some(&first) = level.first() {
+            found.extend(&level);
+            let depth = self.cache.read(first, &Seal::None).unwrap().read(|b| b[6]);
+            if depth == 0 {
+                break;
+            }
+            level = level
+                .iter()
+                .flat_map(|b| {
+                    let buf = self.cache.read(*b, &Seal::None).unwrap();
+                    buf.read(|b| {
+                        let first = u32::from_le_bytes(b[12..16].try_into().unwrap());
+                        Node::block(b, depth.into(), first).map(children).unwrap()
+                    })
+                })
+                .collect();
+        }
+        found
     }
 
     pub fn ctx(&self) -> MapCtx<'_> {
@@ -117,7 +152,12 @@ impl Image {
         mut f: impl FnMut(&mut FileMap, &MapCtx<'_>, &mut Handle) -> Result<Progress>,
     ) -> Result<()> {
         loop {
-            let r = self.with(map.credits_for_remove(), |c, h| f(map, c, h))?;
+            let r = self.with(map.credits_for_remove(), |c, h| {
+                if self.hurry {
+                    self.journal.request_commit(h.tid());
+                }
+                f(map, c, h)
+            })?;
             if r == Progress::Done {
                 return Ok(());
             }
@@ -163,7 +203,7 @@ impl Image {
     }
 }
 
-fn slot(geo: &Geometry, alloc: &Allocator) -> (crate::types::Block, usize) {
+fn slot(geo: &Geometry, alloc: &Allocator) -> (Block, usize) {
     let (g, i) = geo.ino_location(FILE).unwrap();
     let (block, off) = geo.itable_slot(i);
     (alloc.inode_table(g).unwrap().plus(block.into()), off)
@@ -185,7 +225,7 @@ fn debugfs_leaves(image: &Path) -> Vec<Mapping> {
             found.push(Mapping {
                 lblk: LBlock(lblk as u32),
                 len: len as u32,
-                pblk: crate::types::Block(pblk),
+                pblk: Block(pblk),
                 state,
             });
         }

@@ -242,7 +242,7 @@ impl World {
             assert_eq!(leaves, listing(&self.image, &self.map));
         }
         // The same from the disk.
-        self.image = self.image.reopen();
+        self.image = self.image.reopen(|_| ());
         self.map = self.image.map();
         self.compare();
         self.remove(0, u64::MAX);
@@ -253,6 +253,7 @@ impl World {
 
 fn run(mib: u64, args: &[&str], ops: &[Op]) {
     let mut w = World::new(mib, args);
+    w.image.hurry = ops.len() % 2 == 1;
     for (i, op) in ops.iter().enumerate() {
         w.apply(op);
         if i % 4 == 0 {
