@@ -67,7 +67,9 @@ impl Backend for Ext4 {
         if read_only && !options.read_only {
             warnings.push(fs.why_read_only());
         }
-        Ok(Started { filesystem: Adaptor::new(fs, ctl, checks), control, warnings, read_only })
+        let filesystem = Adaptor::new(fs, ctl, checks);
+        let notifier = filesystem.notifier();
+        Ok(Started { filesystem, control, notifier, warnings, read_only })
     }
 
     fn end(mut self) -> Result<(), String> {

@@ -11,12 +11,12 @@ use crate::fuse::control_socket::Server;
 use crate::fuse::mount::{MountRequest, Unmount, plain};
 use crate::fuse::supervisor::{Mounted, Signals, Supervisor};
 use crate::options::{Control, MountOptions};
-use fuser::{Session, SessionACL};
+use fuser::{Notifier, Session, SessionACL};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// What is mounted. The errors are one line for the user, without the source's name.
@@ -38,6 +38,8 @@ pub struct Started<F> {
     pub filesystem: F,
     /// What answers the operator.
     pub control: Arc<dyn Control>,
+    /// Filled once there is a session: what the file system tells the kernel unasked.
+    pub notifier: Arc<OnceLock<Notifier>>,
     /// Things worth telling the user.
     pub warnings: Vec<String>,
     /// The image turned out to be mountable only for reading.
@@ -126,7 +128,10 @@ fn mount<B: Backend>(plan: &Plan, mut backend: B, ready: &Ready) -> Result<Runni
     }
     let attached = attach(&supervisor, started.filesystem, started.read_only, options);
     let (session, mounted) = match attached {
-        Ok(done) => done,
+        Ok(done) => {
+            let _ = started.notifier.set(done.0.notifier());
+            done
+        }
         Err(text) => {
             let _ = backend.end();
             supervisor.finish();

@@ -5,13 +5,20 @@ use super::Failure;
 use super::args::{UmountArgs, warn};
 use super::failure::say;
 use super::target;
+use crate::device::{FileDevice, OpenHow};
+use crate::error::Error;
 use crate::fuse::control_socket::{Client, ClientError};
 use crate::fuse::mount::{self, Unmount, plain};
 use crate::fuse::mount_table::{self, Mount};
-use std::time::Duration;
+use crate::options::EngineName;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// How long to wait before saying for what.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long a daemon that has said it is done may take to be gone.
+const LAST_MOMENTS: Duration = Duration::from_secs(5);
 
 /// Unmounts.
 pub fn run(args: &UmountArgs) -> Result<(), Failure> {
@@ -59,11 +66,24 @@ pub fn run(args: &UmountArgs) -> Result<(), Failure> {
         ));
     }
     match client.answer() {
-        Ok(_) => Ok(()),
+        Ok(_) => {
+            wait_for_claim(Path::new(&mount.source));
+            Ok(())
+        }
         Err(ClientError::Refused(why)) => Err(Failure::failed(format!("{shown}: {why}"))),
         Err(ClientError::Gone(_)) => Err(Failure::failed(format!(
             "{shown}: the daemon died before the image was clean; the next mount replays its journal"
         ))),
+    }
+}
+
+/// The daemon has let go of the image when it can be claimed again: its last act, a moment after
+/// its answer.
+fn wait_for_claim(image: &Path) {
+    let how = OpenHow { engine: EngineName::Sync, ..OpenHow::default() };
+    let end = Instant::now() + LAST_MOMENTS;
+    while Instant::now() < end && matches!(FileDevice::open(image, how), Err(Error::InUse(_))) {
+        std::thread::sleep(Duration::from_millis(2));
     }
 }
 

@@ -33,8 +33,10 @@ impl Fs {
             if n == 0 {
                 break;
             }
-            let how = WriteHow { kill_priv: done == 0 && cred.uid != 0, ..WriteHow::default() };
-            match self.write(cred, to.0, to.1 + done, &buf[..n], how) {
+            if done == 0 && cred.uid != 0 {
+                self.kill_privileges(to.0)?;
+            }
+            match self.write(cred, to.0, to.1 + done, &buf[..n], WriteHow::default()) {
                 Ok(w) => done += w as u64,
                 Err(e) if done == 0 => return Err(e),
                 Err(_) => break,

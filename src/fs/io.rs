@@ -24,8 +24,6 @@ pub struct WriteHow {
     pub sync: bool,
     /// O_DSYNC.
     pub datasync: bool,
-    /// The writer has no right to set-id bits and capabilities: drop them.
-    pub kill_priv: bool,
 }
 
 impl Fs {
@@ -103,9 +101,6 @@ impl Fs {
         let end = off.checked_add(data.len() as u64).ok_or(Error::TooBig)?;
         if end > self.max_size(&i) {
             return Err(Error::TooBig);
-        }
-        if how.kill_priv {
-            self.kill_priv(&i)?;
         }
         if !i.has_map() {
             self.op("write", super::inline::to_blocks(&self.vol, &i))?;
@@ -384,8 +379,14 @@ impl Fs {
         }
     }
 
-    /// Drops set-id bits and file capabilities, as a write or truncate by an unprivileged user does.
-    pub(super) fn kill_priv(&self, i: &Arc<Inode>) -> Result<()> {
+    /// Drops set-id bits and file capabilities, as a write by an unprivileged user does. True if there
+    /// were any.
+    pub fn kill_privileges(&self, ino: Ino) -> Result<bool> {
+        self.vol.writable()?;
+        self.kill_priv(&*self.file(ino)?)
+    }
+
+    pub(super) fn kill_priv(&self, i: &Inode) -> Result<bool> {
         let has_cap = self.has_capability(i)?;
         let m = i.mode();
         let mut bits = m & mode::SUID;
@@ -393,7 +394,7 @@ impl Fs {
             bits |= mode::SGID;
         }
         if bits == 0 && !has_cap {
-            return Ok(());
+            return Ok(false);
         }
         let credits = xattr::set_credits(&self.vol, 0) + 2;
         let mut h = self.vol.journal.start("remove_privs", credits)?;
@@ -406,6 +407,7 @@ impl Fs {
             a.rec.ctime = self.vol.now();
         }
         i.store(&self.vol, &mut h)?;
-        h.stop()
+        h.stop()?;
+        Ok(true)
     }
 }

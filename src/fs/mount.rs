@@ -2,7 +2,7 @@
 
 use super::{Fs, reap::Reaper, recover};
 use crate::{
-    alloc::{Allocator, TunableValues, Tunables},
+    alloc::{Allocator, Run, TunableValues, Tunables},
     cache::{BufferCache, HashIndex, SuperBuf},
     device::{BlockDevice, Overlay},
     error::{Error, Result},
@@ -44,7 +44,12 @@ impl Fs {
         if from_backup && !opts.read_only {
             restore_super(&*dev, &sb)?;
         }
-        let (dev, journal) = open_journal(dev, &geo, &sb, &opts)?;
+        let log = if geo.has_compat(Compat::HAS_JOURNAL) {
+            log_runs(&dev, &geo, &sb)?
+        } else {
+            Vec::new()
+        };
+        let (dev, journal) = open_journal(dev, &geo, &sb, &opts, &log)?;
         // After a replay everything is read again.
         let (sb, _) = read_super(&*dev, &opts)?;
         let geo = Arc::new(Geometry::new(&sb, Some(dev.size()))?);
@@ -62,6 +67,8 @@ impl Fs {
             _ => Journal::none(cache.clone(), jopts),
         };
         let alloc = Allocator::open(geo.clone(), cache.clone(), &journal, &sb, tunables(&opts))?;
+        let runs: Vec<Run> = log.iter().map(|e| Run { start: e.start, len: e.len }).collect();
+        alloc.protect(&runs)?;
         let vol = Arc::new(Volume {
             sb: SuperBuf::load(&cache)?,
             geo,
@@ -290,6 +297,7 @@ fn open_journal(
     geo: &Arc<Geometry>,
     sb: &Superblock,
     opts: &MountOptions,
+    log: &[LogExtent],
 ) -> Result<(Arc<dyn BlockDevice>, Option<CleanJournal>)> {
     if !geo.has_compat(Compat::HAS_JOURNAL) {
         return Ok((dev, None));
@@ -304,7 +312,7 @@ fn open_journal(
     if opts.read_only && !dirty {
         return Ok((dev, None));
     }
-    let map = log_map(&dev, geo, sb)?;
+    let map = LogMap::new(dev.clone(), geo.block_size, log.to_vec())?;
     match journal::open(map, dirty)? {
         Opened::Clean(j) => Ok((dev, Some(j))),
         Opened::NeedsRecovery(j) if opts.read_only => {
@@ -332,7 +340,11 @@ fn open_journal(
 }
 
 /// Where the journal's blocks lie. Read with a cache of its own: the replay changes what is cached.
-fn log_map(dev: &Arc<dyn BlockDevice>, geo: &Arc<Geometry>, sb: &Superblock) -> Result<LogMap> {
+fn log_runs(
+    dev: &Arc<dyn BlockDevice>,
+    geo: &Arc<Geometry>,
+    sb: &Superblock,
+) -> Result<Vec<LogExtent>> {
     let ino =
         sb.journal_inum().ok_or_else(|| unmountable("has_journal without a journal inode"))?;
     let cache = new_cache(dev, geo, 1 << 20);
@@ -349,7 +361,7 @@ fn log_map(dev: &Arc<dyn BlockDevice>, geo: &Arc<Geometry>, sb: &Superblock) -> 
         }
         true
     })?;
-    LogMap::new(dev.clone(), geo.block_size, extents)
+    Ok(extents)
 }
 
 /// Reads an inode before there is a volume.

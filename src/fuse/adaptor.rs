@@ -19,16 +19,16 @@ use crate::{
 };
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, Filesystem, FopenFlags,
-    Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags,
-    RenameFlags, ReplyAttr, ReplyBmap, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
-    ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
-    Request, TimeOrNow, WriteFlags,
+    Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, Notifier, OpenAccMode,
+    OpenFlags, RenameFlags, ReplyAttr, ReplyBmap, ReplyCreate, ReplyData, ReplyDirectory,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs,
+    ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use std::{
     ffi::OsStr,
     os::unix::ffi::OsStrExt,
     path::Path,
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::{Duration, SystemTime},
 };
 
@@ -41,6 +41,7 @@ pub struct Adaptor {
     fs: Arc<Fs>,
     pool: Pool,
     handles: Arc<Handles>,
+    notifier: Arc<OnceLock<Notifier>>,
     ctl: CtlDir,
     /// What the kernel is asked for at INIT.
     wanted: InitFlags,
@@ -78,11 +79,17 @@ impl Adaptor {
             fs,
             pool: Pool::new(256),
             handles: Arc::default(),
+            notifier: Arc::default(),
             ctl,
             wanted,
             max_background,
             blksize,
         }
+    }
+
+    /// To be filled once there is a session.
+    pub fn notifier(&self) -> Arc<OnceLock<Notifier>> {
+        self.notifier.clone()
     }
 
     fn attr(&self, s: &Stat) -> FileAttr {
@@ -418,9 +425,20 @@ impl Filesystem for Adaptor {
             direct: flags.0 & libc::O_DIRECT != 0 && !cached,
             sync: flags.0 & libc::O_SYNC == libc::O_SYNC,
             datasync: flags.0 & libc::O_DSYNC != 0,
-            kill_priv: write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID),
         };
-        let (ino, cred) = (ino_of(ino), cred(req));
+        let (node, ino, cred) = (ino, ino_of(ino), cred(req));
+        let kill = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+        let notifier = self.notifier.clone();
+        // The reply to a write has no room for the mode: the kernel is told to ask again.
+        let prepare = move |fs: &Fs| -> Result<()> {
+            if kill
+                && fs.kill_privileges(ino)?
+                && let Some(n) = notifier.get()
+            {
+                let _ = n.inval_inode(node, -1, 0);
+            }
+            Ok(())
+        };
         let finish = move |r: Result<usize>, reply: ReplyWrite| match r {
             Ok(n) => reply.written(n as u32),
             Err(e) => reply.error(errno(&e)),
@@ -429,9 +447,14 @@ impl Filesystem for Adaptor {
         if waits {
             let data = AlignedBuf::copy_of(data);
             let fs = self.fs.clone();
-            self.pool.run(move || finish(fs.write(cred, ino, offset, &data, how), reply));
+            self.pool.run(move || {
+                let r = prepare(&fs).and_then(|()| fs.write(cred, ino, offset, &data, how));
+                finish(r, reply);
+            });
         } else {
-            finish(self.fs.write(cred, ino, offset, data, how), reply);
+            let fs = &self.fs;
+            let r = prepare(fs).and_then(|()| fs.write(cred, ino, offset, data, how));
+            finish(r, reply);
         }
     }
 
@@ -624,11 +647,12 @@ impl Filesystem for Adaptor {
         _flags: IoctlFlags,
         cmd: u32,
         in_data: &[u8],
-        _out_size: u32,
+        out_size: u32,
         reply: ReplyIoctl,
     ) {
         match ioctl::run(&self.fs, req.uid() == 0, ino_of(ino), cmd, in_data) {
-            Ok(out) => reply.ioctl(0, &out),
+            // For lsattr the kernel asks for a word where ioctl(2) gives a long.
+            Ok(out) => reply.ioctl(0, &out[..out.len().min(out_size as usize)]),
             Err(e) => reply.error(errno(&e)),
         }
     }

@@ -44,9 +44,10 @@ impl Timestamp {
     pub fn clamp(self, has_extra: bool) -> Timestamp {
         let max = if has_extra { Timestamp::MAX_SEC } else { Timestamp::MAX_SEC_SMALL };
         let nsec = if has_extra { self.nsec.min(999_999_999) } else { 0 };
-        if self.sec > max {
+        // At either end of the range there are no fractions of a second, as in the kernel.
+        if self.sec >= max {
             Timestamp { sec: max, nsec: 0 }
-        } else if self.sec < Timestamp::MIN_SEC {
+        } else if self.sec <= Timestamp::MIN_SEC {
             Timestamp { sec: Timestamp::MIN_SEC, nsec: 0 }
         } else {
             Timestamp { sec: self.sec, nsec }

@@ -154,6 +154,7 @@ impl Backend for Image {
             return Err("not a toy image".into());
         }
         Ok(Started {
+            notifier: Default::default(),
             filesystem: Toy,
             control: Arc::new(Panel { options: Mutex::new(options.clone()) }),
             warnings: vec![],
