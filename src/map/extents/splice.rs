@@ -3,7 +3,7 @@
 
 use super::walk::{Path, Step};
 use super::{ExtentTree, Pieces};
-use crate::error::{Corrupt, Error, Result};
+use crate::error::{Corrupt, Result};
 use crate::map::node::{self, Raw, index, key};
 use crate::map::tx::{AllocHow, Tx};
 use crate::ondisk::extent::MAX_DEPTH;
@@ -127,7 +127,9 @@ impl ExtentTree {
             if n > step.max {
                 let mut all: Vec<Raw> = self.with(tx.owner, step, |n| n.raws().to_vec())?;
                 all.splice(at.min(all.len())..(at + del).min(all.len()), ins.iter().copied());
-                let new = spare.pop().ok_or(Error::NoSpace)?;
+                let new = spare
+                    .pop()
+                    .ok_or(Corrupt::new("extent node to split, unforeseen").ino(tx.owner.ino))?;
                 let (Some(up), Some(block)) = (up, block) else {
                     return self.grow(tx, step, new, &all);
                 };
