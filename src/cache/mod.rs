@@ -24,3 +24,6 @@ pub use buffer_cache::BufferCache;
 pub use hash_index::HashIndex;
 pub(crate) use shard::BlockMap;
 pub use super_buf::SuperBuf;
+
+#[cfg(test)]
+mod buffer_tests;

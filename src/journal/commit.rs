@@ -7,7 +7,7 @@
 use super::abort::Health;
 use super::state::{Phase, State};
 use super::transaction::{Callback, Captured, Transaction};
-use super::{Backend, Journal};
+use super::{Backend, Journal, nesting};
 use crate::device::cause;
 use crate::error::{Error, Result};
 use crate::types::Tid;
@@ -40,6 +40,7 @@ impl Journal {
     /// # Errors
     /// `Shutdown` if the journal failed before it was.
     pub fn wait_commit(&self, tid: Tid) -> Result<()> {
+        nesting::check("waiting for a commit");
         let mut st = self.state.lock();
         while tid.after(st.committed) && !tid.after(st.last) {
             self.check_commit()?;

@@ -2,7 +2,7 @@
 
 use super::token::DataToken;
 use super::transaction::Transaction;
-use super::{Journal, ReservedHandle};
+use super::{Journal, ReservedHandle, nesting};
 use crate::cache::Buffer;
 use crate::device::AlignedBuf;
 use crate::error::{Corrupt, Error, Result};
@@ -24,6 +24,7 @@ pub struct Handle {
     pub(super) sync: bool,
     /// It counts among its transaction's handles; not so after a restart that failed.
     pub(super) live: bool,
+    pub(super) open: Option<nesting::Open>,
 }
 
 impl Handle {
@@ -149,6 +150,7 @@ impl Handle {
         self.txn = self.journal.join_running(credits, 0)?;
         self.credits = credits;
         self.live = true;
+        self.open = Some(nesting::Open::new());
         Ok(())
     }
 
@@ -184,6 +186,7 @@ impl Handle {
             let unused = std::mem::take(&mut self.credits);
             let over = std::mem::take(&mut self.overdraft);
             self.journal.leave(&self.txn, unused, over);
+            self.open = None;
         }
     }
 

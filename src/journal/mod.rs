@@ -30,6 +30,7 @@ mod kick;
 mod log_store;
 pub mod log_map;
 mod log_write;
+mod nesting;
 pub mod open;
 mod options;
 pub mod recovery;

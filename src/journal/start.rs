@@ -1,9 +1,9 @@
 //! Starting and ending handles: credits, and the log space behind them.
 
-use super::Journal;
 use super::handle::Handle;
 use super::state::{Phase, Running, State};
 use super::transaction::Transaction;
+use super::{Journal, nesting};
 use crate::error::{Error, Result};
 use crate::types::Tid;
 use std::sync::Arc;
@@ -106,12 +106,15 @@ impl Journal {
         self.check_start()?;
         let txn = self.enter(&mut st, credits);
         drop(st);
+        // Others may wait because so much is reserved.
+        self.startable.notify_all();
         Ok(self.handle(txn, op, credits))
     }
 
     fn handle(self: &Arc<Self>, txn: Arc<Transaction>, op: &'static str, credits: u32) -> Handle {
         let journal = Arc::clone(self);
-        Handle { journal, txn, op, credits, overdraft: 0, sync: false, live: true }
+        let open = Some(nesting::Open::new());
+        Handle { journal, txn, op, credits, overdraft: 0, sync: false, live: true, open }
     }
 
     /// Joins the running transaction with `credits`, and puts `reserve` aside.
@@ -129,6 +132,7 @@ impl Journal {
         reserve: u32,
         f: impl FnOnce(&mut State) -> R,
     ) -> Result<R> {
+        nesting::check("starting a handle");
         let total = u64::from(credits) + u64::from(reserve);
         if self.log_need(total) > self.largest_need() {
             log::error!("an operation wants {total} journal credits, more than the log can hold");

@@ -81,6 +81,9 @@ impl Transaction {
             }
             None => true,
         };
+        if !c.revokes.is_empty() {
+            c.revokes.remove(&buf.block().0);
+        }
         buf.add_dirty();
         buf.set_joined(Some(self.tid));
         new
