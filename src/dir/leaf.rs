@@ -113,7 +113,7 @@ impl Format {
         if len < MIN_REC {
             return Err(bad("directory entry shorter than the shortest"));
         }
-        if len % 4 != 0 {
+        if !len.is_multiple_of(4) {
             return Err(bad("directory entry length not a multiple of 4"));
         }
         if len < rec_len(name_len) {

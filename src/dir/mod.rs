@@ -16,6 +16,8 @@ mod insert;
 pub mod leaf;
 mod path;
 mod read;
+#[cfg(test)]
+mod tests;
 
 pub use change::{init, is_empty, parent, remove, replace, set_parent};
 pub use insert::insert;

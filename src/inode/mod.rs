@@ -18,6 +18,8 @@ mod meta;
 pub mod orphan;
 mod store;
 pub mod table;
+#[cfg(test)]
+pub(crate) mod testing;
 pub mod truncate;
 pub mod volume;
 

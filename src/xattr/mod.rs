@@ -14,6 +14,8 @@ pub mod acl;
 pub mod acl_format;
 mod block;
 pub mod name;
+#[cfg(test)]
+mod tests;
 mod value;
 
 use crate::{
