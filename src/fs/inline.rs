@@ -9,6 +9,7 @@ use crate::{
     inode::{Inode, Share, Volume},
     map::{AllocHow, Enter, FileMap},
     ondisk::{self, InodeFlags},
+    options::DataMode,
     types::LBlock,
 };
 use std::sync::Arc;
@@ -53,6 +54,9 @@ pub(super) fn to_blocks(vol: &Volume, i: &Arc<Inode>) -> Result<()> {
     rec.flags.remove(InodeFlags::INLINE_DATA);
     FileMap::init_block(&vol.geo, &mut rec);
     let mut map = FileMap::from_inode(&vol.geo, i.ino, &rec)?;
+    if vol.conf.data == DataMode::Journal {
+        map.set_journalled(true);
+    }
     if !data.is_empty() {
         let how = AllocHow::new(Enter::Written, Kind::Data);
         let m = map.allocate(&vol.map_ctx(), &mut h, LBlock(0), 1, how)?;

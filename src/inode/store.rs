@@ -7,6 +7,7 @@ use crate::{
     journal::Handle,
     map::FileMap,
     ondisk::{Geometry, InodeFlags, InodeRecord, Seal},
+    options::DataMode,
     types::Ino,
 };
 use parking_lot::{Condvar, Mutex, RwLock};
@@ -33,7 +34,11 @@ impl Inode {
         ibody: Vec<u8>,
     ) -> Result<Inode> {
         let map = if maps_blocks(&vol.geo, &rec) {
-            Some(FileMap::from_inode(&vol.geo, ino, &rec)?)
+            let mut map = FileMap::from_inode(&vol.geo, ino, &rec)?;
+            if vol.conf.data == DataMode::Journal {
+                map.set_journalled(true);
+            }
+            Some(map)
         } else {
             None
         };
