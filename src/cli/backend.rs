@@ -2,18 +2,13 @@
 
 use super::daemon::{Backend, Started};
 use crate::{
-    device::{BlockDevice, FileDevice, ModelDevice, OpenHow, Recorder, model::presets},
+    device::{BlockDevice, Stack},
     error::Error,
     fs::Fs,
     fuse::{adaptor::Adaptor, ctldir::CtlDir, mount::plain},
     options::{Control, MountOptions},
 };
 use std::{path::Path, sync::Arc};
-
-/// The seed of the disk model's rotation: the same run gives the same delays.
-const MODEL_SEED: u64 = 1;
-/// The name of the control directory where `ctldir=` does not say otherwise.
-const CTLDIR: &str = ".uext4";
 
 /// An ext4 image or block device.
 #[derive(Default)]
@@ -26,29 +21,11 @@ impl Backend for Ext4 {
     type Filesystem = Adaptor;
 
     fn open(&mut self, source: &Path, options: &MountOptions) -> Result<(), String> {
-        let how = OpenHow {
-            read_only: options.read_only,
-            offset: options.offset,
-            backing: options.backing,
-            engine: options.io_engine,
-        };
-        let file = FileDevice::open(source, how).map_err(|e| match e {
+        let stack = Stack::open(source, options).map_err(|e| match e {
             Error::Io { op: "open", source, .. } => plain(&source),
             other => other.to_string(),
         })?;
-        let mut device: Arc<dyn BlockDevice> = Arc::new(file);
-        if let Some(name) = &options.disk_model {
-            let spec =
-                presets::by_name(name).ok_or_else(|| format!("disk_model={name}: unknown"))?;
-            let scale = options.disk_scale;
-            device = Arc::new(ModelDevice::new(device, spec, scale, MODEL_SEED));
-        }
-        if let Some(path) = &options.record {
-            let r = Recorder::create(device, path)
-                .map_err(|e| format!("record={}: {}", path.display(), plain(&e)))?;
-            device = Arc::new(r);
-        }
-        self.device = Some(device);
+        self.device = Some(stack.dev);
         Ok(())
     }
 
@@ -59,7 +36,8 @@ impl Backend for Ext4 {
         let control: Arc<dyn Control> = fs.clone();
         // SAFETY: these calls have no preconditions and cannot fail.
         let owner = unsafe { (libc::getuid(), libc::getgid()) };
-        let name = options.ctldir.as_deref().unwrap_or(CTLDIR);
+        // Nobody looks up an empty name.
+        let name = options.ctldir.as_deref().unwrap_or_default();
         let ctl = CtlDir::new(name, control.clone(), owner);
         let checks = options.default_permissions.unwrap_or(owner.0 == 0);
         let mut warnings = Vec::new();

@@ -6,10 +6,12 @@
 
 use super::Failure;
 use super::args::warn;
+use super::logging;
 use super::mount::{Plan, report};
 use crate::fuse::control_socket::Server;
 use crate::fuse::mount::{MountRequest, Unmount, plain};
-use crate::fuse::supervisor::{Mounted, Signals, Supervisor};
+use crate::fuse::sandbox;
+use crate::fuse::supervisor::{Mounted, Signals, Supervisor, detach_standard_streams};
 use crate::options::{Control, MountOptions};
 use fuser::{Notifier, Session, SessionACL};
 use std::io;
@@ -72,33 +74,45 @@ const ENDING_PATIENCE: Duration = Duration::from_secs(5);
 /// Mounts and serves until unmounted.
 pub fn serve<B: Backend>(plan: Plan, backend: B, ready: Ready) -> Result<(), Failure> {
     die_of_panics();
-    match mount(&plan, backend, &ready) {
-        Ok((daemon, session)) => {
-            if report(ready, Ok(())).is_err() {
-                log::warn!("whoever asked for the mount is gone: unmounting");
-                let _ = daemon.supervisor.unmount(Unmount::Force);
-            }
-            let run = session.run();
-            daemon.session_ended.store(true, SeqCst);
-            if let Err(e) = run {
-                log::error!("{}: {e}", plan.point.display());
-            }
-            let ended = daemon.end();
-            if let Err(e) = &ended {
-                log::error!("{}", e.message);
-            }
-            ended
-        }
-        Err(failure) => {
-            let in_background = matches!(ready, Ready::Parent(_));
-            let _ = report(ready, Err(&failure));
-            let message = if in_background { String::new() } else { failure.message };
-            Err(Failure { code: failure.code, message })
-        }
+    let in_background = matches!(ready, Ready::Parent(_));
+    let fail = |ready: Ready, failure: Failure| {
+        let _ = report(ready, Err(&failure));
+        let message = if in_background { String::new() } else { failure.message };
+        Err(Failure { code: failure.code, message })
+    };
+    let mounted = match mount(&plan, backend, &ready) {
+        Ok(mounted) => mounted,
+        Err(failure) => return fail(ready, failure),
+    };
+    let Running { daemon, session, signals, control } = mounted;
+    let for_thread = daemon.clone();
+    let sandbox = plan.options.sandbox;
+    let minding = std::thread::Builder::new().name("signals".into()).spawn(move || {
+        for_thread.announce(ready, sandbox);
+        for_thread.obey(&signals, &*control);
+    });
+    if let Err(e) = minding {
+        log::error!("cannot start a thread: {}", plain(&e));
+        let _ = daemon.supervisor.unmount(Unmount::Force);
     }
+    let run = session.run();
+    daemon.session_ended.store(true, SeqCst);
+    if let Err(e) = run {
+        log::error!("{}: {e}", plan.point.display());
+    }
+    let ended = daemon.end();
+    if let Err(e) = &ended {
+        log::error!("{}", e.message);
+    }
+    ended
 }
 
-type Running<B> = (Arc<Daemon<B>>, Session<<B as Backend>::Filesystem>);
+struct Running<B: Backend> {
+    daemon: Arc<Daemon<B>>,
+    session: Session<B::Filesystem>,
+    signals: Signals,
+    control: Arc<dyn Control>,
+}
 
 fn mount<B: Backend>(plan: &Plan, mut backend: B, ready: &Ready) -> Result<Running<B>, Failure> {
     let options = &plan.options;
@@ -115,8 +129,7 @@ fn mount<B: Backend>(plan: &Plan, mut backend: B, ready: &Ready) -> Result<Runni
         .map_err(|e| system("cannot start the supervisor", e))?;
     let _ = std::env::set_current_dir("/");
 
-    let prepared = backend.open(&plan.source, options).and_then(|()| backend.start(options));
-    let started = match prepared {
+    let started = match prepare(&mut backend, plan) {
         Ok(started) => started,
         Err(text) => {
             supervisor.finish();
@@ -138,8 +151,8 @@ fn mount<B: Backend>(plan: &Plan, mut backend: B, ready: &Ready) -> Result<Runni
             return Err(Failure::failed(format!("{}: {text}", plan.point.display())));
         }
     };
-    let server =
-        mounted.control.and_then(|listener| Server::start(listener, started.control.clone()).ok());
+    let control = started.control;
+    let server = mounted.control.and_then(|listener| Server::start(listener, control.clone()).ok());
     if server.is_none() {
         warn("no control socket: uext4 umount cannot wait for the end, ctl and remount do nothing");
     }
@@ -153,12 +166,20 @@ fn mount<B: Backend>(plan: &Plan, mut backend: B, ready: &Ready) -> Result<Runni
         rest: Mutex::new(Some(Rest { backend, server })),
         session_ended: AtomicBool::new(false),
     });
-    let for_signals = daemon.clone();
-    std::thread::Builder::new()
-        .name("signals".into())
-        .spawn(move || for_signals.obey(&signals, &*started.control))
-        .map_err(|e| system("cannot start a thread", e))?;
-    Ok((daemon, session))
+    Ok(Running { daemon, session, signals, control })
+}
+
+/// Opens the image, then reads it, giving up rights on the way.
+fn prepare<B: Backend>(backend: &mut B, plan: &Plan) -> Result<Started<B::Filesystem>, String> {
+    let options = &plan.options;
+    if options.sandbox {
+        sandbox::before_opening(&plan.source, options)?;
+    }
+    backend.open(&plan.source, options)?;
+    if options.sandbox {
+        sandbox::before_parsing()?;
+    }
+    backend.start(options)
 }
 
 type Attached<F> = (Session<F>, Mounted);
@@ -182,6 +203,28 @@ fn attach<F: fuser::Filesystem>(
 }
 
 impl<B: Backend> Daemon<B> {
+    /// Once the mount answers: closes the last door, lets go of the terminal and
+    /// tells whoever waits.
+    fn announce(&self, ready: Ready, sandbox: bool) {
+        if let Err(text) = self.supervisor.answers() {
+            let _ = report(ready, Err(&Failure::failed(text)));
+            let _ = self.supervisor.unmount(Unmount::Force);
+            return;
+        }
+        if matches!(ready, Ready::Parent(_)) {
+            logging::to_system_log();
+            detach_standard_streams();
+        }
+        // All workers run by now, so nobody opens /dev/fuse again.
+        if sandbox && let Err(text) = sandbox::when_serving() {
+            log::warn!("{text}");
+        }
+        if report(ready, Ok(())).is_err() {
+            log::warn!("whoever asked for the mount is gone: unmounting");
+            let _ = self.supervisor.unmount(Unmount::Force);
+        }
+    }
+
     /// Writes everything out and lets go of the image, once.
     fn end(&self) -> Result<(), Failure> {
         let rest = self.rest.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -192,10 +235,10 @@ impl<B: Backend> Daemon<B> {
             }
         };
         let how = rest.backend.end();
+        self.supervisor.finish();
         if let Some(server) = rest.server {
             server.finish(how.clone());
         }
-        self.supervisor.finish();
         how.map_err(Failure::failed)
     }
 

@@ -7,7 +7,6 @@ use super::failure::say;
 use super::{Backend, Failure, logging, remount, target};
 use crate::fuse::mount::{self, plain};
 use crate::fuse::mount_table;
-use crate::fuse::supervisor::detach_standard_streams;
 use crate::options::{self, MountOptions};
 use nix::unistd::ForkResult;
 use std::io::{self, Read, Write};
@@ -202,7 +201,7 @@ fn close_inherited(keep: &OwnedFd) {
     }
 }
 
-/// Tells the parent, and in the background lets go of its terminal.
+/// Tells the parent how it went.
 pub fn report(ready: Ready, how: Result<(), &Failure>) -> io::Result<()> {
     let Ready::Parent(pipe) = ready else { return Ok(()) };
     let mut bytes = vec![];
@@ -212,10 +211,6 @@ pub fn report(ready: Ready, how: Result<(), &Failure>) -> io::Result<()> {
             bytes.push(failure.code.max(1));
             bytes.extend_from_slice(failure.message.as_bytes());
         }
-    }
-    if how.is_ok() {
-        logging::to_system_log();
-        detach_standard_streams();
     }
     std::fs::File::from(pipe).write_all(&bytes)
 }

@@ -65,11 +65,11 @@ pub fn run(args: &UmountArgs) -> Result<(), Failure> {
             "{shown}: waiting for the daemon, which writes out or is held by another mount namespace"
         ));
     }
-    match client.answer() {
-        Ok(_) => {
-            wait_for_claim(Path::new(&mount.source));
-            Ok(())
-        }
+    let answer = client.answer();
+    client.wait_for_exit();
+    wait_for_claim(Path::new(&mount.source));
+    match answer {
+        Ok(_) => Ok(()),
         Err(ClientError::Refused(why)) => Err(Failure::failed(format!("{shown}: {why}"))),
         Err(ClientError::Gone(_)) => Err(Failure::failed(format!(
             "{shown}: the daemon died before the image was clean; the next mount replays its journal"
@@ -77,8 +77,8 @@ pub fn run(args: &UmountArgs) -> Result<(), Failure> {
     }
 }
 
-/// The daemon has let go of the image when it can be claimed again: its last act, a moment after
-/// its answer.
+/// The daemon has let go of the image when it can be claimed again: the kernel takes a moment to
+/// close what a process leaves behind, an io_uring above all.
 fn wait_for_claim(image: &Path) {
     let how = OpenHow { engine: EngineName::Sync, ..OpenHow::default() };
     let end = Instant::now() + LAST_MOMENTS;

@@ -147,6 +147,11 @@ impl Client {
         if word == "ok" { Ok(body) } else { Err(ClientError::Refused(body)) }
     }
 
+    /// Waits until the daemon's process has ended.
+    pub fn wait_for_exit(&mut self) {
+        let _ = self.0.read_to_end(&mut Vec::new());
+    }
+
     /// Waits until something arrives or `timeout` passes; false if it passed.
     pub fn wait(&self, timeout: Duration) -> bool {
         use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -296,7 +301,10 @@ fn serve(stream: UnixStream, shared: &Shared) -> io::Result<()> {
                 });
                 shared.state().waiting -= 1;
                 shared.changed.notify_all();
-                return told;
+                told?;
+                // Left open: its end tells the client of the end of the process.
+                let _ = lines.read_to_end(&mut Vec::new());
+                return Ok(());
             }
             _ => put(&mut out, &answer(&*shared.control, line))?,
         }

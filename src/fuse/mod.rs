@@ -14,4 +14,5 @@ mod ioctl;
 pub mod mount;
 pub mod mount_table;
 mod pool;
+pub mod sandbox;
 pub mod supervisor;

@@ -26,6 +26,7 @@ use std::time::{Duration, Instant};
 
 const MOUNT: u8 = b'm';
 const MOUNT_READ_ONLY: u8 = b'o';
+const ANSWERS: u8 = b'a';
 const READ_AHEAD: u8 = b'r';
 const UNMOUNT_IDLE: u8 = b'u';
 const UNMOUNT_FORCE: u8 = b'f';
@@ -148,6 +149,11 @@ impl Supervisor {
         })
     }
 
+    /// Waits until the mount answers.
+    pub fn answers(&self) -> Result<(), String> {
+        self.ask_done(ANSWERS)
+    }
+
     /// Sets the kernel's read-ahead; once INIT has been answered.
     pub fn set_read_ahead(&self) -> Result<(), String> {
         self.ask_done(READ_AHEAD)
@@ -248,6 +254,7 @@ impl Outside {
                 self.request.flags |= nix::mount::MsFlags::MS_RDONLY;
                 return self.mount();
             }
+            ANSWERS => done(self.request.point.metadata().map(drop)),
             READ_AHEAD => match &self.made {
                 Some(made) => done(mount::set_read_ahead(&made.dev, self.read_ahead_kb)),
                 None => "not mounted".into(),

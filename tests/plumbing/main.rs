@@ -136,6 +136,17 @@ const CASES: &[Case] = &[
         want: "exit 0\nHello!\ntoy\nexit 0\nexit 32\nexit 0\n",
     },
     Case {
+        name: "the sandbox",
+        script: "rights() { cat /proc/$(uext4 ctl m pid)/task/*/status | grep -E '^(CapEff|CapPrm|NoNewPrivs|Seccomp):' | sort | uniq -c | wc -l
+                grep -hE '^(CapEff|NoNewPrivs|Seccomp):' /proc/$(uext4 ctl m pid)/status | tr '\\t\\n' '  '; say; }
+            uext4 -o record=rec t.img m; rights
+            for x in open=/etc/passwd open=/run/t/t.img run=/bin/true connect=127.0.0.1:1; do code uext4 ctl m $x; done; cat m/hello; uext4 umount m; state
+            uext4 -o nosandbox t.img m; code uext4 ctl m open=/etc/passwd; code uext4 ctl m run=/bin/true; uext4 umount m",
+        want: "4\nCapEff: 0000000000000000 NoNewPrivs: 1 Seccomp: 2 \n\
+            uext4: m: permission denied\nexit 32\nuext4: m: permission denied\nexit 32\n\
+            uext4: m: permission denied\nexit 32\nuext4: m: permission denied\nexit 32\nHello!\nclean\nexit 0\nexit 0\n",
+    },
+    Case {
         name: "the caller's pipes and locks are not held",
         script: "out=$(exec 9>/run/lock; flock 9; uext4 t.img m 2>&1); flock -n /run/lock echo free; say \"[$out]\"; ls /run/uext4 | wc -l; uext4 umount m",
         want: "free\n[]\n1\n",
