@@ -326,3 +326,59 @@ fn journalled_data_is_seen_before_it_is_home() {
     j.close().unwrap();
     let _ = cache(dev.clone());
 }
+
+#[test]
+fn operations_of_many_threads_stay_whole_across_any_crash() {
+    let snoop = Snoop::new(small(&[]));
+    let (j, _) = open_log(snoop.clone(), quiet());
+    // Operation `n` of a thread writes n to four blocks, which it shares with nobody, and one of a
+    // block shared with all.
+    let threads: Vec<_> = (0..4u64)
+        .map(|t| {
+            let j = Arc::clone(&j);
+            std::thread::spawn(move || {
+                for n in 1..=120u32 {
+                    let mut h = j.start("pair", 5).unwrap();
+                    for b in 0..4 {
+                        let buf = j.cache().read(Block(FREE + t * 10 + b), &Seal::None).unwrap();
+                        h.modify(&buf, &Seal::None, |d| d[..4].copy_from_slice(&n.to_be_bytes()))
+                            .unwrap();
+                        if b == 1 {
+                            std::thread::yield_now();
+                        }
+                    }
+                    let shared = j.cache().read(Block(FREE + 100), &Seal::None).unwrap();
+                    let at = 8 * t as usize;
+                    h.modify(&shared, &Seal::None, |d| {
+                        d[at..at + 4].copy_from_slice(&n.to_be_bytes());
+                    })
+                    .unwrap();
+                    let tid = h.tid();
+                    drop(h);
+                    if n % 6 == 0 {
+                        j.wait_commit(tid).unwrap();
+                    }
+                }
+            })
+        })
+        .collect();
+    for t in threads {
+        t.join().unwrap();
+    }
+    j.close().unwrap();
+    let snapshots = snoop.before.lock();
+    for (n, snap) in snapshots.iter().enumerate() {
+        let dev = Arc::new(snap.snapshot());
+        recover(dev.clone());
+        let mut shared = [0; 32];
+        dev.read_at(&mut shared, (FREE + 100) * 1024).unwrap();
+        for t in 0..4 {
+            let at = 8 * t as usize;
+            let want = u32::from_be_bytes(shared[at..at + 4].try_into().unwrap());
+            for b in 0..4 {
+                let got = value(&*dev, FREE + t * 10 + b);
+                assert_eq!(got, want, "write {n} of {}, thread {t}, block {b}", snapshots.len());
+            }
+        }
+    }
+}
