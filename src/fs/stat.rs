@@ -91,8 +91,11 @@ impl Fs {
         Ok(Stat::of(self, &*self.get(ino)?))
     }
 
-    /// statfs.
+    /// statfs. What is unlinked and closed counts as free, though the kernel may not have forgotten
+    /// its inode yet.
     pub fn statfs(&self) -> StatFs {
+        self.reaper.drain();
+        let ended = self.vol.orphans.closed(&self.vol);
         let c = self.vol.alloc.statfs();
         StatFs {
             bsize: self.vol.geo.block_size.bytes() as u32,
@@ -100,7 +103,7 @@ impl Fs {
             bfree: c.free,
             bavail: c.avail,
             files: c.files,
-            ffree: c.ffree,
+            ffree: c.ffree + ended,
         }
     }
 }

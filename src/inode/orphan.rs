@@ -172,6 +172,13 @@ impl Orphans {
         Ok(())
     }
 
+    /// How many are unlinked and closed: they only wait for the kernel to forget their number.
+    pub fn closed(&self, vol: &Volume) -> u64 {
+        let inos: Vec<Ino> = self.state.lock().place.keys().copied().collect();
+        let ended = |i: &Arc<Inode>| i.nlink() == 0 && i.opens.load(Ordering::Acquire) == 0;
+        inos.into_iter().filter_map(|ino| vol.inodes.peek(ino)).filter(ended).count() as u64
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.state.lock().place.len()
