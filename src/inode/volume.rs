@@ -112,9 +112,9 @@ impl Volume {
         })?
     }
 
-    /// The time now, as it is stored. The granularity is a nanosecond.
+    /// The time now, as it is stored: to the nanosecond, in 128-byte inodes to the second.
     pub fn now(&self) -> Timestamp {
-        Timestamp::now()
+        Timestamp::now().clamp(self.geo.inode_size > 128)
     }
 
     /// A generation for a new inode.
