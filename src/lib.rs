@@ -19,5 +19,6 @@ pub mod xattr;
 pub mod writeback;
 pub mod dio;
 pub mod fs;
+pub mod crash;
 pub mod fuse;
 pub mod cli;

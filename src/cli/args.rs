@@ -32,6 +32,8 @@ pub enum Command {
     Trace(TraceArgs),
     /// Print where a file's blocks are, delayed ranges included
     Extents(ExtentsArgs),
+    /// What a crash at any instant leaves on the disk, and whether it is right
+    Crash(CrashArgs),
     /// Repeatable experiments over live mounts
     #[command(disable_help_flag = true)]
     Lab(Forwarded),
@@ -111,6 +113,100 @@ pub struct ExtentsArgs {
     /// Files in uext4 mounts
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
+}
+
+/// `uext4 crash`.
+#[derive(Args, Debug)]
+pub struct CrashArgs {
+    /// What to do
+    #[command(subcommand)]
+    pub command: CrashCommand,
+}
+
+/// What `uext4 crash` does.
+#[derive(Subcommand, Debug)]
+pub enum CrashCommand {
+    /// Try the states that a crash may have left in a recorded run (-o record=LOG)
+    Explore(ExploreArgs),
+    /// Run workloads on a fresh image in memory, and try the states of each
+    Run(RunArgs),
+    /// Print the names of the workloads
+    List,
+}
+
+/// How much is tried.
+#[derive(Args, Debug)]
+pub struct BudgetArgs {
+    /// States to try at most, of each log
+    #[arg(long, default_value_t = 1000)]
+    pub states: usize,
+    /// Seconds to take at most, for each log
+    #[arg(long, default_value_t = 3600)]
+    pub time: u64,
+    /// Chooses the states
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Run e2fsck on every N-th state; 0 for none
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    pub fsck_every: usize,
+    /// Let the kernel replay every N-th state; 0 for none
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub kernel_every: usize,
+    /// Interrupt the recovery of every N-th state; 0 for none
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    pub interrupt_every: usize,
+    /// Stop after so many wrong states of a log
+    #[arg(long, default_value_t = 1)]
+    pub failures: usize,
+    /// Say more
+    #[arg(short, long)]
+    pub verbose: bool,
+}
+
+/// `uext4 crash explore`.
+#[derive(Args, Debug)]
+pub struct ExploreArgs {
+    /// The log
+    #[arg(value_name = "LOG")]
+    pub log: PathBuf,
+    /// The image as it was before
+    #[arg(value_name = "IMAGE")]
+    pub image: PathBuf,
+    /// Only this state, as a report named it
+    #[arg(long)]
+    pub state: Option<String>,
+    /// The run was data=writeback: old contents may show in what was not synced
+    #[arg(long)]
+    pub stale_ok: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub budget: BudgetArgs,
+}
+
+/// `uext4 crash run`.
+#[derive(Args, Debug)]
+pub struct RunArgs {
+    /// Names of workloads, `all`, or files of operations
+    #[arg(value_name = "WORKLOAD", required = true)]
+    pub workloads: Vec<String>,
+    /// Arguments for mke2fs
+    #[arg(long, default_value = "-b 1024 -J size=1", allow_hyphen_values = true)]
+    pub mkfs: String,
+    /// Size of the image in MiB
+    #[arg(long, default_value_t = 12)]
+    pub size: u64,
+    /// Mount options
+    #[arg(short, value_name = "OPT[,OPT...]", default_value = "")]
+    pub options: String,
+    /// Every data mode, lock mode and image of the matrix instead
+    #[arg(long)]
+    pub matrix: bool,
+    /// Keep the (last) log and image as PATH.log and PATH.img
+    #[arg(long, value_name = "PATH")]
+    pub keep: Option<PathBuf>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub budget: BudgetArgs,
 }
 
 /// What another program takes apart.

@@ -7,6 +7,7 @@
 
 mod args;
 mod backend;
+mod crash;
 mod ctl;
 mod daemon;
 mod extents;
@@ -53,6 +54,7 @@ fn dispatch<B: Backend>(argv: Vec<OsString>, backend: B) -> Result<(), Failure> 
         Some(Command::Ctl(a)) => ctl::run(&a),
         Some(Command::Trace(a)) => trace::run(&a),
         Some(Command::Extents(a)) => extents::run(&a),
+        Some(Command::Crash(a)) => crash::run(&a),
         Some(Command::Lab(a)) => lab::run("lab", &a.args),
         Some(Command::Top(a)) => lab::run("top", &a.args),
         None => Ok(()),
