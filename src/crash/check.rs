@@ -76,7 +76,7 @@ impl Checker {
         let walked = walk(&fs, &mut nodes);
         fs.unmount()?;
         let walked = walked?;
-        let model = Model::new(nodes, entries);
+        let model = Model::new(nodes, entries, fs.vol.geo.block_size.bytes());
         let count_space = fs.vol.geo.cluster_ratio() == 1;
         let (blocks, inodes) = (walked.blocks, walked.inodes);
         Ok(Checker { model, promise, options, blocks, inodes, count_space })
@@ -138,16 +138,26 @@ impl Checker {
             return;
         }
         let bounds = self.model.bounds(at);
-        let Some(k) = self.model.matching(&w.tree, bounds) else {
-            wrong.push(self.unlike(&w.tree, bounds));
-            return;
-        };
-        for f in &w.files {
-            let Some(node) = self.model.file_at(k, &f.path) else { continue };
-            if let Some(e) = self.contents(node, k, at, f) {
-                wrong.push(e);
+        // Trees at different times may look alike but be of other files.
+        let mut least: Option<Wrong> = None;
+        let mut tried: Option<usize> = None;
+        for k in self.model.matching(&w.tree, bounds) {
+            if tried.is_some_and(|t| self.model.same(t, k)) {
+                continue;
+            }
+            tried = Some(k);
+            let of = |f: &Found| {
+                self.model.file_at(k, &f.path).and_then(|node| self.contents(node, k, at, f))
+            };
+            let found: Wrong = w.files.iter().filter_map(of).collect();
+            if found.is_empty() {
+                return;
+            }
+            if least.as_ref().is_none_or(|l| found.len() < l.len()) {
+                least = Some(found);
             }
         }
+        wrong.extend(least.unwrap_or_else(|| vec![self.unlike(&w.tree, bounds)]));
     }
 
     /// How a tree differs from the nearest that is allowed.

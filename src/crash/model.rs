@@ -105,13 +105,15 @@ pub struct Model {
     implied: Vec<(usize, Node, usize)>,
     open: BTreeMap<String, Node>,
     auto_da_alloc: bool,
+    block: usize,
 }
 
 const ROOT: Node = 0;
 
 impl Model {
     /// Replays the marks of `entries` on a tree that begins as `initial` (node 0 is the root).
-    pub fn new(initial: Vec<Inode>, entries: &[Entry]) -> Model {
+    /// A truncation zeroes the rest of its last block, of `block` bytes, before the size moves.
+    pub fn new(initial: Vec<Inode>, entries: &[Entry], block: usize) -> Model {
         let mut m = Model {
             nodes: initial,
             steps: steps(entries),
@@ -120,6 +122,7 @@ impl Model {
             claims: Vec::new(),
             implied: Vec::new(),
             open: BTreeMap::new(),
+            block,
             auto_da_alloc: !entries.iter().any(|e| e.kind == Kind::Mark && e.text() == "noauto_da_alloc"),
         };
         m.keep_tree();
@@ -134,7 +137,9 @@ impl Model {
     fn keep_tree(&mut self) {
         let (text, files) = self.render();
         match self.trees.last() {
-            Some(last) if **last == *text => {
+            Some(last)
+                if **last == *text && self.files.last().is_some_and(|f| **f == files) =>
+            {
                 let (t, f) = (last.clone(), self.files.last().cloned());
                 self.trees.push(t);
                 self.files.extend(f);
@@ -153,9 +158,19 @@ impl Model {
         (durable.unwrap_or(0), begun)
     }
 
-    /// The operations after which the tree looked like `text`, within bounds.
-    pub fn matching(&self, text: &str, (low, high): (usize, usize)) -> Option<usize> {
-        (low..=high.min(self.trees.len() - 1)).find(|k| &*self.trees[*k] == text)
+    /// After how many operations the tree looked like `text`, within bounds.
+    pub fn matching<'m>(
+        &'m self,
+        text: &'m str,
+        (low, high): (usize, usize),
+    ) -> impl Iterator<Item = usize> + 'm {
+        (low..=high.min(self.trees.len() - 1)).filter(move |k| &*self.trees[*k] == text)
+    }
+
+    /// Whether the files after so many operations are the same, and promised the same.
+    pub fn same(&self, a: usize, b: usize) -> bool {
+        let end = |k: usize| self.implied.iter().filter(|c| c.0 <= k).count();
+        Arc::ptr_eq(&self.files[a], &self.files[b]) && end(a) == end(b)
     }
 
     /// The tree after so many operations.
@@ -278,6 +293,12 @@ impl Model {
                 }
             }
             Op::Truncate { path, size } => {
+                let (at, block) = (*size as usize, self.block);
+                let stop = at.next_multiple_of(block);
+                self.version(path, done, s.ok, |d| {
+                    let stop = stop.min(d.len());
+                    d[at.min(stop)..stop].fill(0);
+                })?;
                 self.version(path, done, s.ok, |d| d.resize(*size as usize, 0))?;
             }
             Op::Falloc { path, off, len, mode } => {
@@ -517,6 +538,7 @@ mod tests {
                 "end 3 ok",
                 "begin 4 rename /b /a",
             ]),
+            1024,
         );
         assert_eq!(m.bounds(7), (0, 4));
         assert_eq!(m.bounds(9), (1, 5));
@@ -524,10 +546,10 @@ mod tests {
         assert_eq!(m.versions(a, 3, 9).len(), 1);
         assert_eq!(m.versions(a, 3, 9)[0].data.len(), 10);
         assert_eq!(m.versions(a, 3, 7).len(), 2);
-        assert_eq!(m.matching(m.tree(5), (1, 5)), Some(5));
+        assert_eq!(m.matching(m.tree(5), (1, 5)).next(), Some(5));
         assert!(m.tree(5).contains("/a f 644 links 1\n") && !m.tree(5).contains("/b"));
-        assert_eq!(m.matching("/ d 755 links 2\n", (0, 5)), Some(0));
-        assert_eq!(m.matching("/ d 755 links 2\n", (1, 5)), None);
+        assert_eq!(m.matching("/ d 755 links 2\n", (0, 5)).next(), Some(0));
+        assert_eq!(m.matching("/ d 755 links 2\n", (1, 5)).next(), None);
     }
 
     #[test]
@@ -542,7 +564,7 @@ mod tests {
             "begin 3 rename /b /a",
             "end 3 ok",
         ];
-        let m = Model::new(root(), &log(&lines));
+        let m = Model::new(root(), &log(&lines), 1024);
         let b = m.file_at(4, "/a").unwrap();
         assert_eq!(m.versions(b, 4, 8).len(), 1);
         assert_eq!(m.versions(b, 3, 8).len(), 2);
@@ -550,7 +572,7 @@ mod tests {
 
     #[test]
     fn what_failed_may_show_in_part() {
-        let m = Model::new(root(), &log(&["begin 0 create /a", "end 0 ok", "begin 1 write /a 0 9", "end 1 x"]));
+        let m = Model::new(root(), &log(&["begin 0 create /a", "end 0 ok", "begin 1 write /a 0 9", "end 1 x"]), 1024);
         assert!(m.nodes[1].loose);
         assert_eq!(m.versions(1, 1, 4).len(), 3);
     }

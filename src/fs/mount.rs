@@ -41,17 +41,19 @@ impl Fs {
         check_features(&sb, &mut opts)?;
         let geo = Arc::new(Geometry::new(&sb, Some(dev.size()))?);
         opts.check_journal(geo.has_compat(Compat::HAS_JOURNAL)).map_err(|e| unmountable(e.0))?;
-        if from_backup && !opts.read_only {
-            restore_super(&*dev, &sb)?;
-        }
+        // A backup does not know whether the journal is to be replayed: the journal itself does.
+        let dirty = sb.needs_recovery() || from_backup;
         let log = if geo.has_compat(Compat::HAS_JOURNAL) {
             log_runs(&dev, &geo, &sb)?
         } else {
             Vec::new()
         };
-        let (dev, journal) = open_journal(dev, &geo, &sb, &opts, &log)?;
-        // After a replay everything is read again.
-        let (sb, _) = read_super(&*dev, &opts)?;
+        let (dev, journal) = open_journal(dev, &geo, dirty, &opts, &log)?;
+        // After a replay everything is read again; it may have brought the primary superblock back.
+        let (sb, from_backup) = read_super(&*dev, &opts)?;
+        if from_backup && !opts.read_only {
+            restore_super(&*dev, &sb)?;
+        }
         let geo = Arc::new(Geometry::new(&sb, Some(dev.size()))?);
         let cache = new_cache(&dev, &geo, opts.cache_bytes as usize);
         let journal_errno = journal.as_ref().map_or(0, CleanJournal::errno);
@@ -290,19 +292,18 @@ fn check_features(sb: &Superblock, opts: &mut MountOptions) -> Result<()> {
     Ok(())
 }
 
-/// Opens the internal journal, replaying it first if it must be. Returns the device to
-/// mount: with an overlay in front for a read-only mount of a dirty journal.
+/// Opens the internal journal, replaying it first if it must be: if `dirty`, and its log is not empty.
+/// Returns the device to mount: with an overlay in front for a read-only mount of a dirty journal.
 fn open_journal(
     dev: Arc<dyn BlockDevice>,
     geo: &Arc<Geometry>,
-    sb: &Superblock,
+    dirty: bool,
     opts: &MountOptions,
     log: &[LogExtent],
 ) -> Result<(Arc<dyn BlockDevice>, Option<CleanJournal>)> {
     if !geo.has_compat(Compat::HAS_JOURNAL) {
         return Ok((dev, None));
     }
-    let dirty = sb.needs_recovery();
     if opts.noload {
         if !opts.read_only {
             return Err(unmountable("noload: only with ro, for the journal is needed to write"));

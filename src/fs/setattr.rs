@@ -220,7 +220,7 @@ impl Fs {
         if !h.ensure(ORPHAN_CREDITS + 2)? {
             h.restart(ORPHAN_CREDITS + 2)?;
         }
-        vol.orphans.remove(vol, &mut h, i)?;
+        vol.orphans.remove_linked(vol, &mut h, i)?;
         i.store(vol, &mut h)?;
         drop(closed);
         self.finish(h, &[i])

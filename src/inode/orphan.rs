@@ -13,7 +13,7 @@ use crate::{
     ondisk::{Seal, orphan_file},
     types::{Ino, LBlock},
 };
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{Arc, atomic::Ordering},
@@ -141,9 +141,28 @@ impl Orphans {
         inode.store(vol, h)
     }
 
+    /// As [`Orphans::remove`] at the end of a truncation: an inode that has no links (any more) stays.
+    pub fn remove_linked(&self, vol: &Volume, h: &mut Handle, inode: &Inode) -> Result<()> {
+        let s = self.state.lock();
+        // An unlink drops the count first and then comes here: one of the two sees the other.
+        if inode.nlink() == 0 {
+            return Ok(());
+        }
+        self.remove_from(s, vol, h, inode)
+    }
+
     /// Takes `inode` off in this handle, if it is noted. The caller stores the inode afterwards.
     pub fn remove(&self, vol: &Volume, h: &mut Handle, inode: &Inode) -> Result<()> {
-        let mut s = self.state.lock();
+        self.remove_from(self.state.lock(), vol, h, inode)
+    }
+
+    fn remove_from(
+        &self,
+        mut s: MutexGuard<'_, State>,
+        vol: &Volume,
+        h: &mut Handle,
+        inode: &Inode,
+    ) -> Result<()> {
         let Some(place) = s.place.remove(&inode.ino) else { return Ok(()) };
         match place {
             Place::File { block, slot } => {
