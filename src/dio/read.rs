@@ -4,7 +4,6 @@ use crate::{
     error::{Error, Result},
     inode::{Inode, Volume, lock_mode},
     map::State,
-    ondisk::Seal,
     types::LBlock,
     writeback::{self, Scope, Writeback},
 };
@@ -80,10 +79,13 @@ pub fn read_mapped(vol: &Volume, inode: &Inode, off: u64, buf: &mut [u8]) -> Res
             State::Hole | State::Unwritten => out.fill(0),
             State::Written if journalled => {
                 for (i, part) in BlockParts::new(bs.bytes(), within, n).enumerate() {
-                    let b = vol.cache.read(m.pblk.plus(i as u64), &Seal::None)?;
-                    let len = part.1 - part.0;
+                    let block = m.pblk.plus(i as u64);
                     let at = part.0 + i * bs.bytes() - within;
-                    b.read(|d| out[at..at + len].copy_from_slice(&d[part.0..part.1]));
+                    let out = &mut out[at..at + part.1 - part.0];
+                    match vol.journal.pending_data(block) {
+                        Some(d) => out.copy_from_slice(&d[part.0..part.1]),
+                        None => vol.dev.read_at(out, bs.offset(block) + part.0 as u64)?,
+                    }
                 }
             }
             State::Written => vol.dev.read_at(out, bs.offset(m.pblk) + within as u64)?,
