@@ -38,9 +38,12 @@ pub struct Ran {
 
 type Pieces = SmallVec<[Mapping; 8]>;
 
-/// How the blocks of a run were entered into the map.
+/// How blocks of a run, from its first on or from where the part before ended, were entered into
+/// the map.
 struct Mapped {
     pieces: Pieces,
+    /// The block after the last of them.
+    end: u64,
     /// Something was entered unwritten: to be converted.
     convert: bool,
     /// The transaction that must not commit before the data is down.
@@ -81,25 +84,35 @@ fn write_taken(vol: &Volume, wb: &Writeback, inode: &Arc<Inode>, taken: &Taken) 
     if vol.journals_data(inode) {
         return journal_run(vol, inode, taken);
     }
-    let mapped = match mapped_already(vol, inode, taken)? {
-        Some(pieces) => {
-            give_back(inode, taken.reserved);
-            Mapped { pieces, convert: false, token: None }
-        }
-        None => map_run(vol, inode, taken)?,
-    };
-    let written = write_pieces(vol, wb, taken, &mapped.pieces);
-    if let Some(t) = mapped.token {
-        match &written {
-            Ok(()) => t.done(),
-            Err(e) => {
-                hide(vol, inode, taken)?;
-                t.fail(e);
+    if let Some(pieces) = mapped_already(vol, inode, taken)? {
+        give_back(inode, taken.reserved);
+        write_pieces(vol, wb, taken, &pieces)?;
+        return complete(
+            vol,
+            inode,
+            taken,
+            &Mapped { pieces, end: taken.end(), convert: false, token: None },
+        );
+    }
+    let mut reservation = inode.take_reservation(taken.reserved);
+    let mut at = u64::from(taken.first.0);
+    while at < taken.end() {
+        let mut mapped = map_part(vol, inode, taken, at, &mut reservation)?;
+        let written = write_pieces(vol, wb, taken, &mapped.pieces);
+        if let Some(t) = mapped.token.take() {
+            match &written {
+                Ok(()) => t.done(),
+                Err(e) => {
+                    hide(vol, inode, at, mapped.end)?;
+                    t.fail(e);
+                }
             }
         }
+        written?;
+        complete(vol, inode, taken, &mapped)?;
+        at = mapped.end;
     }
-    written?;
-    complete(vol, inode, taken, &mapped.pieces, mapped.convert)
+    Ok(())
 }
 
 /// The pieces of the run if all of it is in written blocks: nothing to allocate or convert.
@@ -119,50 +132,69 @@ fn mapped_already(vol: &Volume, inode: &Inode, taken: &Taken) -> Result<Option<P
     Ok(Some(pieces))
 }
 
-/// Enters every block of the run into the map, in as many handles as it takes.
-fn map_run(vol: &Volume, inode: &Arc<Inode>, taken: &Taken) -> Result<Mapped> {
+/// Enters blocks of the run from `from` on into the map, as many as one handle takes. What is entered
+/// is written before more is mapped: an ordered commit waits for it, so that it must not wait for
+/// the journal.
+fn map_part(
+    vol: &Volume,
+    inode: &Arc<Inode>,
+    taken: &Taken,
+    from: u64,
+    reservation: &mut Option<Reservation>,
+) -> Result<Mapped> {
     let nolock = lock_mode::effective(vol, inode).enters_unwritten();
-    let ctx = vol.map_ctx();
-    let mut reservation = inode.take_reservation(taken.reserved);
     let credits = inode.map()?.credits_for_alloc() + 1;
-    let mut h = vol.journal.start("writepages", credits)?;
-    let mut out = Mapped { pieces: Pieces::new(), convert: false, token: None };
-    let mut at = u64::from(taken.first.0);
-    while at < taken.end() {
-        if !h.ensure(credits)? {
-            inode.store(vol, &mut h)?;
-            h.restart(credits)?;
-        }
-        let left = (taken.end() - at) as u32;
-        let lblk = LBlock(at as u32);
-        let mut map = inode.map_mut()?;
-        let mut m = map.lookup(&ctx, lblk, left)?;
-        match m.state {
-            State::Written => {}
-            State::Unwritten => {
-                // The split happens now, so that the conversion needs no block.
-                let how = how_to(inode, Enter::InFlight, reservation.as_mut());
-                m = map.split_at(&ctx, &mut h, lblk, m.len, how)?;
-                out.convert = true;
+    let mut h = vol.journal.start("writepages", credits + 1)?;
+    let mut out = Mapped { pieces: Pieces::new(), end: from, convert: false, token: None };
+    while out.end < taken.end() && h.ensure(credits)? {
+        let left = (taken.end() - out.end) as u32;
+        let lblk = LBlock(out.end as u32);
+        match map_piece(vol, inode, &mut h, lblk, left, nolock, reservation) {
+            Ok((m, convert)) => {
+                out.convert |= convert;
+                out.end += u64::from(m.len);
+                out.pieces.push(m);
             }
-            State::Hole => {
-                let enter = if nolock { Enter::InFlight } else { Enter::Written };
-                let how = how_to(inode, enter, reservation.as_mut());
-                m = map.allocate(&ctx, &mut h, lblk, m.len, how)?;
-                out.convert |= nolock;
-            }
+            // Met again by the next part, with nothing mapped whose data is still to be written.
+            Err(_) if !out.pieces.is_empty() => break,
+            Err(e) => return Err(e),
         }
-        at += u64::from(m.len);
-        out.pieces.push(m);
     }
-    drop(reservation);
     if !nolock && out.pieces.iter().any(|m| m.state == State::Written) {
-        move_disk_size(vol, inode, taken);
+        move_disk_size(vol, inode, taken, out.end);
         out.token = Some(h.attach());
     }
     inode.store(vol, &mut h)?;
     h.stop()?;
     Ok(out)
+}
+
+/// Maps one piece; whether it is to be converted once it is written.
+fn map_piece(
+    vol: &Volume,
+    inode: &Inode,
+    h: &mut Handle,
+    lblk: LBlock,
+    left: u32,
+    nolock: bool,
+    reservation: &mut Option<Reservation>,
+) -> Result<(Mapping, bool)> {
+    let ctx = vol.map_ctx();
+    let mut map = inode.map_mut()?;
+    let m = map.lookup(&ctx, lblk, left)?;
+    match m.state {
+        State::Written => Ok((m, false)),
+        State::Unwritten => {
+            // The split happens now, so that the conversion needs no block.
+            let how = how_to(inode, Enter::InFlight, reservation.as_mut());
+            Ok((map.split_at(&ctx, h, lblk, m.len, how)?, true))
+        }
+        State::Hole => {
+            let enter = if nolock { Enter::InFlight } else { Enter::Written };
+            let how = how_to(inode, enter, reservation.as_mut());
+            Ok((map.allocate(&ctx, h, lblk, m.len, how)?, nolock))
+        }
+    }
 }
 
 /// How write-out allocates: it may use the reserve, for the writer was promised the blocks.
@@ -206,35 +238,29 @@ fn write_pieces(vol: &Volume, wb: &Writeback, taken: &Taken, pieces: &Pieces) ->
 }
 
 /// The data is on the device: the range turns written, the size follows.
-fn complete(
-    vol: &Volume,
-    inode: &Arc<Inode>,
-    taken: &Taken,
-    pieces: &Pieces,
-    convert: bool,
-) -> Result<()> {
-    if !convert && !size_moves(vol, inode, taken) {
+fn complete(vol: &Volume, inode: &Arc<Inode>, taken: &Taken, mapped: &Mapped) -> Result<()> {
+    if !mapped.convert && !size_moves(vol, inode, taken, mapped.end) {
         return Ok(());
     }
-    let credits = inode.map()?.credits_for_convert() * pieces.len() as u32 + 1;
+    let credits = inode.map()?.credits_for_convert() * mapped.pieces.len() as u32 + 1;
     let mut h = vol.journal.start("end_io", credits)?;
-    if convert {
+    if mapped.convert {
         let ctx = vol.map_ctx();
         let mut map = inode.map_mut()?;
-        for m in pieces {
+        for m in &mapped.pieces {
             if m.state == State::Unwritten {
                 map.convert(&ctx, &mut h, m.lblk, m.len)?;
             }
         }
     }
-    move_disk_size(vol, inode, taken);
+    move_disk_size(vol, inode, taken, mapped.end);
     inode.store(vol, &mut h)?;
     h.stop()
 }
 
-/// How far `i_disksize` may go now that the run is written: to the size, or to the
+/// How far `i_disksize` may go now that the run is written up to block `end`: to the size, or to the
 /// lowest page above the old value that is still dirty.
-fn disk_size_goal(vol: &Volume, inode: &Inode, taken: &Taken) -> u64 {
+fn disk_size_goal(vol: &Volume, inode: &Inode, taken: &Taken, end: u64) -> u64 {
     let bs = vol.geo.block_size;
     let (size, disk) = {
         let a = inode.attrs();
@@ -244,31 +270,31 @@ fn disk_size_goal(vol: &Volume, inode: &Inode, taken: &Taken) -> u64 {
         return disk;
     }
     let from = LBlock(u32::try_from(bs.index(disk)).unwrap_or(u32::MAX));
-    let done = u64::from(taken.first.0)..taken.end();
+    let done = u64::from(taken.first.0)..end;
     let low = inode.pages.lock().lowest_unwritten(from, done);
     low.map_or(size, |l| size.min(u64::from(l.0) << bs.log2())).max(disk)
 }
 
-fn size_moves(vol: &Volume, inode: &Inode, taken: &Taken) -> bool {
-    disk_size_goal(vol, inode, taken) > inode.attrs().rec.size
+fn size_moves(vol: &Volume, inode: &Inode, taken: &Taken, end: u64) -> bool {
+    disk_size_goal(vol, inode, taken, end) > inode.attrs().rec.size
 }
 
 /// Moves `i_disksize` in memory, inside the handle that stores the inode.
-fn move_disk_size(vol: &Volume, inode: &Inode, taken: &Taken) {
-    let goal = disk_size_goal(vol, inode, taken);
+fn move_disk_size(vol: &Volume, inode: &Inode, taken: &Taken, end: u64) {
+    let goal = disk_size_goal(vol, inode, taken, end);
     let mut a = inode.attrs_mut();
     a.rec.size = a.rec.size.max(goal.min(a.size));
 }
 
 /// The write of blocks entered as written failed: they go back to unwritten, so that
 /// nobody reads what was there before.
-fn hide(vol: &Volume, inode: &Arc<Inode>, taken: &Taken) -> Result<()> {
+fn hide(vol: &Volume, inode: &Arc<Inode>, from: u64, end: u64) -> Result<()> {
     if !inode.map()?.is_extents() {
         return Ok(());
     }
     let credits = inode.map()?.credits_for_alloc() + 1;
     let mut h = vol.journal.start("end_io", credits)?;
-    truncate::to_unwritten(vol, &mut h, inode, taken.first, taken.len(), credits)?;
+    truncate::to_unwritten(vol, &mut h, inode, LBlock(from as u32), (end - from) as u32, credits)?;
     h.stop()
 }
 
@@ -281,6 +307,7 @@ fn journal_run(vol: &Volume, inode: &Arc<Inode>, taken: &Taken) -> Result<()> {
     let mut at = u64::from(taken.first.0);
     while at < taken.end() {
         if !h.ensure(credits)? {
+            move_disk_size(vol, inode, taken, at);
             inode.store(vol, &mut h)?;
             h.restart(credits)?;
         }
@@ -308,7 +335,7 @@ fn journal_run(vol: &Volume, inode: &Arc<Inode>, taken: &Taken) -> Result<()> {
         at += u64::from(m.len);
     }
     drop(reservation);
-    move_disk_size(vol, inode, taken);
+    move_disk_size(vol, inode, taken, taken.end());
     inode.store(vol, &mut h)?;
     h.stop()
 }
