@@ -338,7 +338,7 @@ impl FileMap {
         len: u32,
     ) -> Result<Progress> {
         self.change(ctx, h, |form, tx| match form {
-            Form::Extents(t) => t.to_unwritten(tx, lblk.0, len),
+            Form::Extents(t) => t.unwrite(tx, lblk.0, len),
             Form::Indirect(_) => Err(Error::NotSupported),
         })
     }

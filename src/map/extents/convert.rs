@@ -45,7 +45,7 @@ impl ExtentTree {
     }
 
     /// See [`crate::map::FileMap::to_unwritten`].
-    pub fn to_unwritten(&mut self, tx: &mut Tx<'_>, lblk: u32, len: u32) -> Result<Progress> {
+    pub fn unwrite(&mut self, tx: &mut Tx<'_>, lblk: u32, len: u32) -> Result<Progress> {
         let mut at = u64::from(lblk);
         let end = at + u64::from(len);
         while at < end {
