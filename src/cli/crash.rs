@@ -152,8 +152,9 @@ fn workload(name: &str, block: u64) -> Result<Vec<(String, Vec<Op>)>, Failure> {
     if let Some(ops) = workloads::by_name(name, block) {
         return Ok(vec![(name.to_string(), ops)]);
     }
-    let text = std::fs::read_to_string(name)
-        .map_err(|e| Failure::usage(format!("{name}: no workload of that name, and no file: {e}")))?;
+    let text = std::fs::read_to_string(name).map_err(|e| {
+        Failure::usage(format!("{name}: no workload of that name, and no file: {e}"))
+    })?;
     let ops = Op::parse_all(&text).map_err(|e| Failure::usage(format!("{name}: {e}")))?;
     Ok(vec![(name.to_string(), ops)])
 }
@@ -203,10 +204,12 @@ fn run_workloads(a: &RunArgs) -> Result<(), Failure> {
                     std::fs::copy(&recorded.log, keep.with_extension("log")).map_err(failed)?;
                 }
                 if a.budget.verbose {
-                    recorded.failed.iter().try_for_each(|f| print(&format!("    failed: {f}\n")))?;
+                    recorded
+                        .failed
+                        .iter()
+                        .try_for_each(|f| print(&format!("    failed: {f}\n")))?;
                 }
-                let history =
-                    History::new(recorded.image, &recorded.log).map_err(failed)?;
+                let history = History::new(recorded.image, &recorded.log).map_err(failed)?;
                 let checker = Checker::new(&history.base, &history.entries, recorded.promise)
                     .map_err(failed)?;
                 let mut bar = Bar::new(&name);

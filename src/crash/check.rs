@@ -105,7 +105,9 @@ impl Checker {
         drop(fs);
         let mut state = [0; 2];
         match disk.read_at(&mut state, 1024 + 0x3a) {
-            Ok(()) if state[0] & 2 != 0 => wrong.push("errors were recorded in the superblock".into()),
+            Ok(()) if state[0] & 2 != 0 => {
+                wrong.push("errors were recorded in the superblock".into())
+            }
             Ok(()) => {}
             Err(e) => wrong.push(why("superblock", &e)),
         }
@@ -212,7 +214,11 @@ impl Checker {
             _ => "other bytes",
         };
         let (from, to) = (versions[0].op, versions[versions.len() - 1].op);
-        let ops = if from == to { format!("operation {from}") } else { format!("operations {from} to {to}") };
+        let ops = if from == to {
+            format!("operation {from}")
+        } else {
+            format!("operations {from} to {to}")
+        };
         Some(format!(
             "{}: {count} bytes from {first} on ({size} in all) are none that {ops} put there: {what}",
             f.path

@@ -142,7 +142,8 @@ pub fn explore(
             report.interrupted += usize::from(judges.interrupt.is_some());
             let wrong = judge(history, checker, &disk, &state, judges, scratch)?;
             if !wrong.is_empty() {
-                let found = smallest(history, checker, &disk, point, state, judges, scratch, wrong)?;
+                let found =
+                    smallest(history, checker, &disk, point, state, judges, scratch, wrong)?;
                 report.failing.push(found);
             }
             progress(n, budget.states);

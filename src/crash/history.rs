@@ -214,7 +214,11 @@ fn points(entries: &[Entry]) -> Vec<Point> {
         p.feed(e);
         let now = p.take_durable();
         if !now.is_empty() {
-            out.push(Point { at: e.seq, settled: std::mem::replace(&mut settled, now), pending: before });
+            out.push(Point {
+                at: e.seq,
+                settled: std::mem::replace(&mut settled, now),
+                pending: before,
+            });
         }
     }
     let at = entries.len() as u64;

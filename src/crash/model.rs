@@ -123,7 +123,9 @@ impl Model {
             implied: Vec::new(),
             open: BTreeMap::new(),
             block,
-            auto_da_alloc: !entries.iter().any(|e| e.kind == Kind::Mark && e.text() == "noauto_da_alloc"),
+            auto_da_alloc: !entries
+                .iter()
+                .any(|e| e.kind == Kind::Mark && e.text() == "noauto_da_alloc"),
         };
         m.keep_tree();
         for i in 0..m.steps.len() {
@@ -137,9 +139,7 @@ impl Model {
     fn keep_tree(&mut self) {
         let (text, files) = self.render();
         match self.trees.last() {
-            Some(last)
-                if **last == *text && self.files.last().is_some_and(|f| **f == files) =>
-            {
+            Some(last) if **last == *text && self.files.last().is_some_and(|f| **f == files) => {
                 let (t, f) = (last.clone(), self.files.last().cloned());
                 self.trees.push(t);
                 self.files.extend(f);
@@ -242,7 +242,13 @@ impl Model {
     }
 
     /// A new version of a file, made from the last by `f`.
-    fn version(&mut self, path: &str, op: usize, ok: bool, f: impl FnOnce(&mut Vec<u8>)) -> Option<()> {
+    fn version(
+        &mut self,
+        path: &str,
+        op: usize,
+        ok: bool,
+        f: impl FnOnce(&mut Vec<u8>),
+    ) -> Option<()> {
         let node = self.resolve(path)?;
         let i = &mut self.nodes[node];
         let mut data = (*i.versions.last()?.data).clone();
@@ -572,7 +578,11 @@ mod tests {
 
     #[test]
     fn what_failed_may_show_in_part() {
-        let m = Model::new(root(), &log(&["begin 0 create /a", "end 0 ok", "begin 1 write /a 0 9", "end 1 x"]), 1024);
+        let m = Model::new(
+            root(),
+            &log(&["begin 0 create /a", "end 0 ok", "begin 1 write /a 0 9", "end 1 x"]),
+            1024,
+        );
         assert!(m.nodes[1].loose);
         assert_eq!(m.versions(1, 1, 4).len(), 3);
     }

@@ -17,36 +17,94 @@ pub enum How {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
 pub enum Op {
-    Create { path: String },
-    Mkdir { path: String },
-    Symlink { path: String, target: String },
-    Link { old: String, new: String },
-    Unlink { path: String },
-    Rmdir { path: String },
-    Rename { old: String, new: String },
-    Exchange { old: String, new: String },
-    Write { path: String, off: u64, len: u64, how: How },
-    Truncate { path: String, size: u64 },
+    Create {
+        path: String,
+    },
+    Mkdir {
+        path: String,
+    },
+    Symlink {
+        path: String,
+        target: String,
+    },
+    Link {
+        old: String,
+        new: String,
+    },
+    Unlink {
+        path: String,
+    },
+    Rmdir {
+        path: String,
+    },
+    Rename {
+        old: String,
+        new: String,
+    },
+    Exchange {
+        old: String,
+        new: String,
+    },
+    Write {
+        path: String,
+        off: u64,
+        len: u64,
+        how: How,
+    },
+    Truncate {
+        path: String,
+        size: u64,
+    },
     /// fallocate(2) with these mode bits.
-    Falloc { path: String, off: u64, len: u64, mode: u32 },
-    Fsync { path: String },
-    Fdatasync { path: String },
+    Falloc {
+        path: String,
+        off: u64,
+        len: u64,
+        mode: u32,
+    },
+    Fsync {
+        path: String,
+    },
+    Fdatasync {
+        path: String,
+    },
     Sync,
-    SetXattr { path: String, name: String, len: u64 },
-    RemoveXattr { path: String, name: String },
+    SetXattr {
+        path: String,
+        name: String,
+        len: u64,
+    },
+    RemoveXattr {
+        path: String,
+        name: String,
+    },
     /// An access list with `users` named users.
-    SetAcl { path: String, users: u32 },
-    Chmod { path: String, mode: u16 },
-    Open { path: String },
-    Close { path: String },
+    SetAcl {
+        path: String,
+        users: u32,
+    },
+    Chmod {
+        path: String,
+        mode: u16,
+    },
+    Open {
+        path: String,
+    },
+    Close {
+        path: String,
+    },
     /// The flusher's work on one file: data goes out, nothing is committed.
-    Writeout { path: String },
+    Writeout {
+        path: String,
+    },
     /// The commit thread's work: what was changed is committed, no data is written out.
     Commit,
     /// Everything committed goes home.
     Checkpoint,
     /// Milliseconds of nothing.
-    Sleep { ms: u64 },
+    Sleep {
+        ms: u64,
+    },
 }
 
 impl fmt::Display for Op {

@@ -46,7 +46,10 @@ pub fn kernel(disk: &MemDevice, scratch: &Path, name: &str) -> io::Result<Wrong>
         Command::new(program).args(args).env("LC_ALL", "C").stdin(Stdio::null()).output()
     };
     let o = std::ffi::OsStr::new("-o");
-    let mounted = run("mount", &["-t".as_ref(), "ext4".as_ref(), o, "loop".as_ref(), path.as_ref(), point.as_ref()])?;
+    let mounted = run(
+        "mount",
+        &["-t".as_ref(), "ext4".as_ref(), o, "loop".as_ref(), path.as_ref(), point.as_ref()],
+    )?;
     let mut wrong = Wrong::new();
     if mounted.status.success() {
         let umount = run("umount", &[point.as_ref()])?;
@@ -56,7 +59,8 @@ pub fn kernel(disk: &MemDevice, scratch: &Path, name: &str) -> io::Result<Wrong>
         let out = run("e2fsck", &["-fn".as_ref(), path.as_ref()])?;
         if !out.status.success() {
             let text = String::from_utf8_lossy(&out.stdout);
-            let said: Vec<&str> = text.lines().filter(|l| !l.starts_with("Pass ")).take(6).collect();
+            let said: Vec<&str> =
+                text.lines().filter(|l| !l.starts_with("Pass ")).take(6).collect();
             wrong.push(format!("after the kernel's replay: e2fsck: {}", said.join("; ")));
         }
     } else {

@@ -1,9 +1,9 @@
 //! Making an image, and running a workload on it with the recorder below.
 
+use super::POISON;
 use super::content;
 use super::model::ACL;
 use super::op::{How, Op, acl_bytes};
-use super::POISON;
 use crate::device::{BlockDevice, MemDevice, Recorder};
 use crate::error::{Error, Result};
 use crate::fs::{Cred, Fs, SetAttr, WriteHow};
@@ -93,12 +93,16 @@ fn record_on(image: MemDevice, setup: &Setup, ops: &[Op], scratch: &Path) -> io:
     let quiet = "commit=600,dirty_writeback=600,dirty_expire=600";
     let options = MountOptions::parse(&[quiet, &setup.options]).map_err(|e| other(e.0))?;
     let fs = Fs::mount(rec.clone(), &options).map_err(other)?;
-    if !fs.vol.conf.auto_da_alloc || !fs.vol.conf.delalloc || fs.vol.conf.data == DataMode::Writeback
+    if !fs.vol.conf.auto_da_alloc
+        || !fs.vol.conf.delalloc
+        || fs.vol.conf.data == DataMode::Writeback
     {
         rec.mark("noauto_da_alloc");
     }
     let promise = match fs.vol.conf.data {
-        DataMode::Writeback if fs.vol.conf.dioread.as_str() != "nolock" || !fs.vol.conf.delalloc => {
+        DataMode::Writeback
+            if fs.vol.conf.dioread.as_str() != "nolock" || !fs.vol.conf.delalloc =>
+        {
             super::Promise::Nothing
         }
         _ => super::Promise::NoStale,

@@ -53,7 +53,19 @@ pub fn by_name(name: &str, block: u64) -> Option<Vec<Op>> {
              write /a {} {}\nwriteout /a\ntruncate /a 100\nwrite /a 100 {}\ncommit\ntruncate /a {}\nwrite /a {} {}\n\
              fsync /a\ntruncate /a 0\nwrite /a 0 {}\ntruncate /a {}\ntruncate /a {}\ncommit\nwriteout /a\ncommit\n\
              truncate /a 5\nfsync /a\nwrite /a {} 10\nfsync /a\n",
-            8 * b, b + 17, 6 * b, 7 * b + 3, 2 * b, b, 9 * b, 12 * b, b, 5 * b, 3 * b + 1, 20 * b, 4 * b + 9
+            8 * b,
+            b + 17,
+            6 * b,
+            7 * b + 3,
+            2 * b,
+            b,
+            9 * b,
+            12 * b,
+            b,
+            5 * b,
+            3 * b + 1,
+            20 * b,
+            4 * b + 9
         ),
         "link-unlink" => format!(
             "create /a\nwrite /a 0 {}\nlink /a /b\nfsync /a\nunlink /a\nlink /b /c\nunlink /b\nfsync /c\n\
@@ -70,7 +82,23 @@ pub fn by_name(name: &str, block: u64) -> Option<Vec<Op>> {
             "create /a\nfalloc /a 0 {} 0\nwrite /a {b} {}\nfsync /a\nfalloc /a {} {} 3\nwrite /a {} {}\nwriteout /a\n\
              commit\nfalloc /a {} {} 16\nfsync /a\nfalloc /a {} {} 1\nwrite /a {} {}\nfsync /a\nfalloc /a 10 {} 3\ncommit\n\
              falloc /a {} {} 8\nfsync /a\nfalloc /a {b} {} 32\nfsync /a\ntruncate /a {}\nfsync /a\n",
-            16 * b, 3 * b, 2 * b, b, 5 * b, 2 * b + 10, 4 * b, 4 * b, 16 * b, 16 * b, 20 * b, b, 3 * b, 2 * b, 2 * b, b, 7 * b + 5
+            16 * b,
+            3 * b,
+            2 * b,
+            b,
+            5 * b,
+            2 * b + 10,
+            4 * b,
+            4 * b,
+            16 * b,
+            16 * b,
+            20 * b,
+            b,
+            3 * b,
+            2 * b,
+            2 * b,
+            b,
+            7 * b + 5
         ),
         "replace-rename" => {
             let mut t = format!("create /f\nwrite /f 0 {}\nfsync /f\n", 2 * b);
@@ -78,7 +106,8 @@ pub fn by_name(name: &str, block: u64) -> Option<Vec<Op>> {
                 t += &format!(
                     "create /t\nwrite /t 0 {}\nrename /t /f\n{}",
                     (i + 1) * b + 33,
-                    ["commit\n", "", "writeout /f\ncommit\n", "checkpoint\n", "fsync /f\n"][i as usize]
+                    ["commit\n", "", "writeout /f\ncommit\n", "checkpoint\n", "fsync /f\n"]
+                        [i as usize]
                 );
             }
             t
@@ -92,21 +121,32 @@ pub fn by_name(name: &str, block: u64) -> Option<Vec<Op>> {
             t + &format!(
                 "dwrite /a {} 512\ndwrite /a {} 1024\nfsync /a\nwrite /a {} 100\ndwrite /a {} {b}\ncommit\n\
                  truncate /a {}\ndwrite /a {} {}\nfsync /a\n",
-                20 * b, 24 * b, 30 * b, 32 * b, 3 * b, b, 4 * b
+                20 * b,
+                24 * b,
+                30 * b,
+                32 * b,
+                3 * b,
+                b,
+                4 * b
             )
         }
         "open-unlinked" => format!(
             "create /a\nwrite /a 0 {}\nfsync /a\nopen /a\nunlink /a\nwrite @/a {} {b}\ncommit\nwriteout @/a\n\
              create /b\nwrite /b 0 {}\nopen /b\nunlink /b\ncreate /c\nfsync /c\ntruncate @/b {b}\ncommit\nclose /a\nsleep 20\n\
              create /d\nwrite /d 0 {}\nfsync /d\nclose /b\nsleep 20\ncreate /e\nwrite /e 0 {}\nfsync /e\n",
-            5 * b, 5 * b, 4 * b, 6 * b, 4 * b
+            5 * b,
+            5 * b,
+            4 * b,
+            6 * b,
+            4 * b
         ),
         "xattrs" => format!(
             "create /a\nsetxattr /a user.s 20\nfsync /a\nsetxattr /a user.big {}\ncommit\nsetxattr /a user.s 40\nfsync /a\n\
              mkdir /d\nsetacl /a 3\nsetacl /d 2\nfsync /a\nrmxattr /a user.big\ncommit\nsetxattr /a user.big {}\n\
              setacl /a 0\nchmod /a 384\nfsync /a\nsetxattr /d user.q 200\nsetxattr /d user.r 300\ncommit\nrmxattr /d user.q\nfsync /d\n\
              unlink /a\ncreate /a\nsetxattr /a user.s 10\nsync\n",
-            b / 2, b / 2 + 50
+            b / 2,
+            b / 2 + 50
         ),
         "enospc" => {
             let mut t = format!("create /keep\nwrite /keep 0 {}\nfsync /keep\n", 4 * b);
@@ -170,7 +210,10 @@ pub fn by_name(name: &str, block: u64) -> Option<Vec<Op>> {
             for round in 0..4 {
                 t += &format!("mkdir /x{round}\n");
                 for i in 0..6 {
-                    t += &format!("create /x{round}/some-name-{i}\nsetxattr /x{round}/some-name-{i} user.v {}\n", b / 2 + i);
+                    t += &format!(
+                        "create /x{round}/some-name-{i}\nsetxattr /x{round}/some-name-{i} user.v {}\n",
+                        b / 2 + i
+                    );
                 }
                 t += "commit\n";
                 for i in 0..6 {
@@ -199,7 +242,10 @@ pub fn by_name(name: &str, block: u64) -> Option<Vec<Op>> {
                 t += &format!("write /a {} {b}\n", (6 * i + 1) * b);
             }
             t += &format!("writeout /a\ncommit\nfalloc /a {} {} 3\nfsync /a\n", 10 * b + 5, 30 * b);
-            t + &format!("truncate /a {}\ncommit\ntruncate /a 3\nfsync /a\nunlink /a\nsync\n", 50 * b)
+            t + &format!(
+                "truncate /a {}\ncommit\ntruncate /a 3\nfsync /a\nunlink /a\nsync\n",
+                50 * b
+            )
         }
         _ => {
             let seed = name.strip_prefix("random:")?.parse().ok()?;
