@@ -129,7 +129,7 @@ pub fn explore(
         let states = history.states(point, share, &mut rng);
         for state in states.into_iter().take(left) {
             let n = report.states + 1;
-            let due = |every: usize| every != 0 && n % every == 0;
+            let due = |every: usize| every != 0 && n.is_multiple_of(every);
             let judges = Judges {
                 fsck: due(budget.fsck_every),
                 kernel: due(budget.kernel_every),

@@ -117,7 +117,7 @@ impl History {
             }
             // Mostly what a disk does: a prefix of the sectors.
             let mask = if rng.one_in(3) {
-                rng.next()
+                rng.draw()
             } else {
                 u64::MAX >> (63 - rng.below(sectors.min(63) as u64))
             };

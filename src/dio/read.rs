@@ -20,7 +20,7 @@ pub fn read_direct(
     buf: &mut [u8],
 ) -> Result<usize> {
     let unit = u64::from(vol.dev.logical_block_size());
-    if off % unit != 0 || buf.len() as u64 % unit != 0 {
+    if !off.is_multiple_of(unit) || !(buf.len() as u64).is_multiple_of(unit) {
         return Err(Error::Invalid("direct read not aligned to the device's blocks"));
     }
     let _lock =

@@ -26,7 +26,7 @@ pub fn write_direct(
     data: &[u8],
 ) -> Result<Option<usize>> {
     let unit = u64::from(vol.dev.logical_block_size());
-    if off % unit != 0 || data.len() as u64 % unit != 0 {
+    if !off.is_multiple_of(unit) || !(data.len() as u64).is_multiple_of(unit) {
         return Err(Error::Invalid("direct write not aligned to the device's blocks"));
     }
     if data.is_empty() {

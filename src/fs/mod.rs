@@ -33,7 +33,6 @@ pub use setattr::{SetAttr, SetTime};
 pub use stat::{Stat, StatFs};
 
 use crate::{
-    dio,
     error::{Error, Result},
     inode::{Inode, Share, Volume},
     ondisk::InodeFlags,

@@ -189,18 +189,19 @@ impl Volume {
 }
 
 fn tunables(o: &MountOptions) -> Tunables {
-    let mut v = TunableValues::default();
-    v.mb_order2_req = o.mb_order2_req;
-    v.mb_min_to_scan = o.mb_min_to_scan;
-    v.mb_max_to_scan = o.mb_max_to_scan;
-    v.mb_stream_req = o.mb_stream_req;
-    v.mb_group_prealloc = o.mb_group_prealloc;
-    v.mb_max_request = o.mb_max_request;
-    v.mb_stats = o.mb_stats;
-    v.stripe = o.stripe.unwrap_or(0);
-    v.discard = o.discard;
-    v.minixdf = o.minixdf;
-    Tunables::new(&v)
+    Tunables::new(&TunableValues {
+        mb_order2_req: o.mb_order2_req,
+        mb_min_to_scan: o.mb_min_to_scan,
+        mb_max_to_scan: o.mb_max_to_scan,
+        mb_stream_req: o.mb_stream_req,
+        mb_group_prealloc: o.mb_group_prealloc,
+        mb_max_request: o.mb_max_request,
+        mb_stats: o.mb_stats,
+        stripe: o.stripe.unwrap_or(0),
+        discard: o.discard,
+        minixdf: o.minixdf,
+        ..TunableValues::default()
+    })
 }
 
 fn unmountable(why: impl Into<String>) -> Error {

@@ -76,10 +76,8 @@ impl Fs {
     }
 
     fn set_fields(&self, i: &Arc<Inode>, s: &SetAttr) -> Result<()> {
-        if s.uid.is_some() || s.gid.is_some() {
-            if !i.is_dir() && self.has_capability(i)? {
-                self.kill_priv(i)?;
-            }
+        if (s.uid.is_some() || s.gid.is_some()) && !i.is_dir() && self.has_capability(i)? {
+            self.kill_priv(i)?;
         }
         let acl = s.mode.is_some() && self.vol.conf.acl && i.file_type() != mode::LNK;
         let credits = 2 + if acl { xattr::set_credits(&self.vol, 0) } else { 0 };
