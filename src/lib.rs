@@ -4,6 +4,8 @@
 //! The rooms, from the ground up; each imports only from the rooms above it in
 //! this list (`tests/layers.rs` enforces it).
 
+#![allow(rustdoc::private_intra_doc_links)]
+
 pub mod types;
 pub mod error;
 pub mod options;
