@@ -100,6 +100,8 @@ fn record_on(image: MemDevice, setup: &Setup, ops: &[Op], scratch: &Path) -> io:
         rec.mark("noauto_da_alloc");
     }
     let promise = match fs.vol.conf.data {
+        // The commit block does not wait for the data below it.
+        _ if fs.vol.conf.journal_async_commit => super::Promise::Nothing,
         DataMode::Writeback
             if fs.vol.conf.dioread.as_str() != "nolock" || !fs.vol.conf.delalloc =>
         {

@@ -298,46 +298,66 @@ fn hide(vol: &Volume, inode: &Arc<Inode>, from: u64, end: u64) -> Result<()> {
     h.stop()
 }
 
-/// `data=journal`: blocks, map and data in the same transaction.
+/// `data=journal`: blocks, map, size and data in the same transaction.
 fn journal_run(vol: &Volume, inode: &Arc<Inode>, taken: &Taken) -> Result<()> {
-    let ctx = vol.map_ctx();
     let mut reservation = inode.take_reservation(taken.reserved);
     let credits = inode.map()?.credits_for_alloc() + 64 + 1;
     let mut h: Handle = vol.journal.start("journal_data", credits)?;
     let mut at = u64::from(taken.first.0);
+    let mut result = Ok(());
     while at < taken.end() {
         if !h.ensure(credits)? {
             move_disk_size(vol, inode, taken, at);
             inode.store(vol, &mut h)?;
             h.restart(credits)?;
         }
-        let left = ((taken.end() - at) as u32).min(64);
-        let lblk = LBlock(at as u32);
-        let mut map = inode.map_mut()?;
-        let mut m = map.lookup(&ctx, lblk, left)?;
-        match m.state {
-            State::Written => {}
-            State::Unwritten => {
-                let how = how_to(inode, Enter::InFlight, reservation.as_mut());
-                m = map.split_at(&ctx, &mut h, lblk, m.len, how)?;
-                map.convert(&ctx, &mut h, lblk, m.len)?;
-            }
-            State::Hole => {
-                let how = how_to(inode, Enter::Written, reservation.as_mut());
-                m = map.allocate(&ctx, &mut h, lblk, m.len, how)?;
+        match journal_piece(vol, inode, &mut h, taken, at, reservation.as_mut()) {
+            Ok(n) => at += u64::from(n),
+            Err(e) => {
+                result = Err(e);
+                break;
             }
         }
-        drop(map);
-        for i in 0..m.len {
-            let k = (at - u64::from(taken.first.0)) as usize + i as usize;
-            h.journal_data(m.pblk.plus(u64::from(i)), taken.bufs[k].clone())?;
-        }
-        at += u64::from(m.len);
     }
-    drop(reservation);
-    move_disk_size(vol, inode, taken, taken.end());
+    // No block is mapped past the size that commits with it, also after an error.
+    move_disk_size(vol, inode, taken, at);
     inode.store(vol, &mut h)?;
-    h.stop()
+    h.stop()?;
+    result
+}
+
+/// Maps one piece of the run from `at` on and journals its data; how many blocks it took.
+fn journal_piece(
+    vol: &Volume,
+    inode: &Inode,
+    h: &mut Handle,
+    taken: &Taken,
+    at: u64,
+    reservation: Option<&mut Reservation>,
+) -> Result<u32> {
+    let ctx = vol.map_ctx();
+    let left = ((taken.end() - at) as u32).min(64);
+    let lblk = LBlock(at as u32);
+    let mut map = inode.map_mut()?;
+    let mut m = map.lookup(&ctx, lblk, left)?;
+    match m.state {
+        State::Written => {}
+        State::Unwritten => {
+            let how = how_to(inode, Enter::InFlight, reservation);
+            m = map.split_at(&ctx, h, lblk, m.len, how)?;
+            map.convert(&ctx, h, lblk, m.len)?;
+        }
+        State::Hole => {
+            let how = how_to(inode, Enter::Written, reservation);
+            m = map.allocate(&ctx, h, lblk, m.len, how)?;
+        }
+    }
+    drop(map);
+    let first = (at - u64::from(taken.first.0)) as usize;
+    for (i, data) in (0u64..).zip(&taken.bufs[first..first + m.len as usize]) {
+        h.journal_data(m.pblk.plus(i), data.clone())?;
+    }
+    Ok(m.len)
 }
 
 impl Writeback {
