@@ -115,12 +115,13 @@ impl Inode {
             attrs.rec.i_block = *m.i_block();
             attrs.rec.blocks = m.blocks512();
         }
-        if self.is_orphan.load(Ordering::Acquire) {
-            attrs.rec.dtime = self.orphan_next.load(Ordering::Acquire);
-        }
         let end = at.offset + usize::from(vol.geo.inode_size);
         h.modify(&buf, &seal, |b| -> Result<()> {
             let slot = b.get_mut(at.offset..end).ok_or(Corrupt::new("inode slot").ino(self.ino))?;
+            // Read with the slot locked: the removal of a neighbour changes it there too.
+            if self.is_orphan.load(Ordering::Acquire) {
+                attrs.rec.dtime = self.orphan_next.load(Ordering::Acquire);
+            }
             attrs.rec.encode(&vol.geo, slot)?;
             if let Some(body) = slot.get_mut(attrs.rec.ibody_range(&vol.geo))
                 && body.len() == attrs.ibody.len()

@@ -252,13 +252,15 @@ impl<'a> Scan<'a> {
     }
 
     /// Whether a good commit of this or a later transaction lies behind a broken block: then it was
-    /// not the end of the log that was torn, but the log that is damaged.
+    /// not the end of the log that was torn, but the log that is damaged. An asynchronous commit may be
+    /// there without what it commits: only a later one counts.
     fn commit_follows(&mut self, mut at: u32) -> Result<bool> {
+        let oldest = if self.async_commit { self.next.next() } else { self.next };
         loop {
             let block = self.log.read(at)?;
             if let Some(h) = BlockHeader::parse(&block)
                 && h.kind == BlockKind::Commit
-                && !self.next.after(h.tid)
+                && !oldest.after(h.tid)
                 && self.format.csum()
                 && self.format.commit(&block).is_ok_and(|c| c.sec >= self.last_commit)
             {
