@@ -116,7 +116,11 @@ struct Running<B: Backend> {
 
 fn mount<B: Backend>(plan: &Plan, mut backend: B, ready: &Ready) -> Result<Running<B>, Failure> {
     let options = &plan.options;
-    let about = |text: String| Failure::failed(format!("{}: {text}", plan.source.display()));
+    let about = |text: String| {
+        let source = plan.source.display().to_string();
+        let text = text.strip_prefix(&source).map_or(text.as_str(), |t| t.trim_start_matches(':'));
+        Failure::failed(format!("{source}: {}", text.trim_start()))
+    };
     let system = |what: &str, e: io::Error| Failure::system(format!("{what}: {}", plain(&e)));
     let pipe = match ready {
         Ready::Parent(pipe) => Some(pipe.as_raw_fd()),

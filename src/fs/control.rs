@@ -103,6 +103,15 @@ impl Control for Fs {
     fn remount(&self, options: &str) -> Result<Vec<String>, ControlError> {
         let new: MountOptions =
             self.vol.conf.remounted(options).map_err(|e| ControlError::refused(e.to_string()))?;
+        if self.vol.conf.read_only && !new.read_only {
+            let why = "mounted read-only, with the image open for reading only: \
+                       unmount it and mount it again to write";
+            return Err(ControlError::refused(why));
+        }
+        if new.read_only {
+            // The kernel lets no further writer in; what there is goes to the device.
+            Fs::sync(self)?;
+        }
         self.vol.journal.set_commit_interval(new.commit);
         self.wb.set_limit(new.dirty_bytes);
         self.wb.set_background(new.dirty_background_bytes);

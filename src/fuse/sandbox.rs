@@ -3,8 +3,9 @@
 //!
 //! Three steps, each for threads that start later too:
 //! 1. [`before_opening`]: no new privileges; Landlock leaves the image, the record
-//!    file, /dev/fuse, and /proc and /sys to read; capabilities only to open files;
-//!    no TCP, no signals and no abstract sockets to processes outside.
+//!    file, /dev/fuse, and to read /proc, /sys and what is between the image and a
+//!    loop device; capabilities only to open files; no TCP, no signals and no
+//!    abstract sockets to processes outside.
 //! 2. [`before_parsing`]: no capabilities; Landlock leaves /dev/fuse.
 //! 3. [`when_serving`]: a seccomp filter for all threads: no opening of files, no
 //!    programs, no processes, no sockets of its own, no executable memory.
@@ -21,9 +22,11 @@ use seccompiler::{
     SeccompRule, TargetArch,
 };
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fmt::Display;
 use std::io;
-use std::path::Path;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
 
 /// The newest Landlock whose rights are used; older kernels get what they know.
 const LANDLOCK: ABI = ABI::V6;
@@ -54,8 +57,27 @@ pub fn before_opening(image: &Path, options: &MountOptions) -> Result<(), String
     if let Some(record) = &options.record {
         allowed.push((record, AccessFs::WriteFile | AccessFs::Truncate));
     }
+    let loops = loop_files();
+    for (device, backing) in &loops {
+        // The claim on the image asks both ends whether somebody uses it.
+        allowed.push((device, AccessFs::ReadFile | AccessFs::IoctlDev));
+        if device == image {
+            allowed.push((backing, AccessFs::ReadFile.into()));
+        }
+    }
     landlock(&allowed, true)?;
     keep_capabilities(&[DAC_OVERRIDE, DAC_READ_SEARCH, IPC_LOCK])
+}
+
+/// The loop devices in use and the files behind them.
+fn loop_files() -> Vec<(PathBuf, PathBuf)> {
+    let Ok(disks) = std::fs::read_dir("/sys/block") else { return vec![] };
+    let pair = |disk: std::fs::DirEntry| {
+        let mut backing = std::fs::read(disk.path().join("loop/backing_file")).ok()?;
+        backing.pop_if(|last| *last == b'\n');
+        Some((Path::new("/dev").join(disk.file_name()), OsString::from_vec(backing).into()))
+    };
+    disks.flatten().filter_map(pair).collect()
 }
 
 /// Step 2, in the thread that will start all others, before the image is parsed.

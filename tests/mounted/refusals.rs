@@ -392,6 +392,69 @@ fn an_image_behind_a_loop_device_of_the_kernel() {
     image.fsck();
 }
 
+/// The same bytes by two names: the image and a loop device over it.
+#[test]
+fn an_image_and_its_loop_device_at_once() {
+    if peer_is_kernel() {
+        return;
+    }
+    let b = Bench::new(&[]);
+    let device = run(tool("losetup").args(["-f", "--show"]).arg(&b.image)).trim().to_string();
+    let other = b.scratch.join("other");
+    fs::create_dir(&other).unwrap();
+    let (image, point) = (b.image.to_str().unwrap(), b.point.to_str().unwrap());
+    for (first, second) in [(image, device.as_str()), (device.as_str(), image)] {
+        let mounted = uext4_says(&["mount", first, point]);
+        assert!(mounted.status.success(), "{mounted:?}");
+        let out = uext4_says(&["mount", second, other.to_str().unwrap()]);
+        refused(&out, MOUNT_FAILURE, &[second, "in use"]);
+        assert!(uext4_says(&["umount", point]).status.success());
+    }
+    // Mounted by the kernel where our mount table does not show it.
+    let script = format!(
+        "mount {device} {point} && {} mount {image} {}",
+        uext4().display(),
+        other.display()
+    );
+    let out = tool("unshare").args(["-m", "sh", "-c", &script]).output().unwrap();
+    refused(&out, MOUNT_FAILURE, &["disk.img", "mounted by the kernel"]);
+    let script = format!("mount {device} {point} && echo ready && read line");
+    let mut elsewhere = tool("unshare")
+        .args(["-m", "sh", "-c", &script])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::io::Read::read_exact(elsewhere.stdout.as_mut().unwrap(), &mut [0; 6]).unwrap();
+    refused(
+        &uext4_says(&["mount", image, point]),
+        MOUNT_FAILURE,
+        &["disk.img", "in use by the kernel"],
+    );
+    drop(elsewhere.stdin.take());
+    elsewhere.wait().unwrap();
+    run(tool("losetup").args(["-d", &device]));
+    Image::existing(b.image.clone()).fsck();
+}
+
+/// Remounting for writing what was opened for reading only.
+#[test]
+fn a_read_only_mount_stays_so() {
+    if peer_is_kernel() {
+        return;
+    }
+    let b = Bench::new(&[]);
+    let before = b.sha256();
+    let image = Image::existing(b.image.clone());
+    let mount = b.scratch.mount(Fs::Uext4, &image, "ro");
+    let point = mount.path().to_str().unwrap().to_string();
+    let out = uext4_says(&["mount", "-o", "remount,rw", &point]);
+    refused(&out, MOUNT_FAILURE, &["mounted read-only"]);
+    assert!(fs::write(mount.join("x"), "x").is_err());
+    mount.umount();
+    assert_eq!(b.sha256(), before);
+}
+
 /// Somebody who may not read the image, and somebody who may read but not write it.
 #[test]
 fn no_permission() {
