@@ -178,7 +178,14 @@ impl Scratch {
                 if theirs.1.wait_until(&mut done, deadline).timed_out() {
                     eprintln!("no end after {limit:?}: killing the daemons below {watched:?}");
                     mount::kill_daemons(&watched);
-                    return;
+                    let grace = Instant::now() + Duration::from_secs(60);
+                    while !*done {
+                        if theirs.1.wait_until(&mut done, grace).timed_out() {
+                            eprintln!("still no end: giving up");
+                            mount::umount_below(&watched);
+                            std::process::exit(1);
+                        }
+                    }
                 }
             }
         });
