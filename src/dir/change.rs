@@ -5,7 +5,7 @@ use crate::{
     error::{Corrupt, Error, Result},
     inode::{self, Inode, Volume},
     journal::Handle,
-    ondisk::FileKind,
+    ondisk::{FileKind, Incompat},
     types::{Ino, LBlock},
 };
 
@@ -55,15 +55,12 @@ pub fn replace(
     Ok(f.entry)
 }
 
-/// Makes an empty directory of a new inode: inline if it has inline data, else a first block with
-/// `.` and `..`.
+/// Makes an empty directory of a new inode: inline where the file system has that and the inode has
+/// room, else a first block with `.` and `..`.
 pub fn init(vol: &Volume, h: &mut Handle, dir: &Inode, parent: Ino) -> Result<()> {
     let d = Dir::new(vol, dir)?;
-    if d.is_inline() {
-        if inline::init(&d, parent)? {
-            return dir.store(vol, h);
-        }
-        inline::to_mapped(&d)?;
+    if vol.geo.has_incompat(Incompat::INLINE_DATA) && inline::init(&d, parent)? {
+        return dir.store(vol, h);
     }
     let (_, block) = inode::append_meta_block(vol, h, dir)?;
     let fmt = d.fmt;

@@ -162,6 +162,8 @@ pub(super) fn init(d: &Dir<'_>, parent: Ino) -> Result<bool> {
     if !inline_data::set_tail(&mut a.ibody, Some(&[])).map_err(|c| d.corrupt(c))? {
         return Ok(false);
     }
+    a.rec.flags.insert(InodeFlags::INLINE_DATA);
+    a.rec.flags.remove(InodeFlags::EXTENTS);
     a.rec.i_block = [0; IN_BLOCK];
     let ok = put(&mut a.rec.i_block, 0, &parent.0.to_le_bytes());
     debug_assert!(ok, "i_block has 60 bytes");
@@ -172,6 +174,11 @@ pub(super) fn init(d: &Dir<'_>, parent: Ino) -> Result<bool> {
     .map_err(|c| d.corrupt(c))?;
     a.size = IN_BLOCK as u64;
     a.rec.size = a.size;
+    drop(a);
+    // What attributes count (their block, their own inodes) stays with the record.
+    let blocks = d.inode.blocks512();
+    d.inode.set_map(None);
+    d.inode.attrs_mut().rec.blocks = blocks;
     Ok(true)
 }
 

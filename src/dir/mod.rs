@@ -66,7 +66,7 @@ pub fn lookup(vol: &Volume, dir: &Inode, name: &[u8]) -> Result<Option<Entry>> {
 pub fn insert_credits(dir: &Inode) -> u32 {
     // At most: a node of each level split, the root grown, a leaf split.
     let appends = index::MAX_LEVELS as u32 + 2;
-    let alloc = dir.map().map_or(8, |m| m.credits_for_alloc());
+    let alloc = dir.map().map_or(12, |m| m.credits_for_alloc());
     appends * (alloc + 2) + index::MAX_LEVELS as u32 + 2
 }
 
@@ -75,7 +75,7 @@ pub const CHANGE_CREDITS: u32 = 2;
 
 /// Metadata blocks that [`init`] may change.
 pub fn init_credits(dir: &Inode) -> u32 {
-    dir.map().map_or(8, |m| m.credits_for_alloc()) + 2
+    dir.map().map_or(12, |m| m.credits_for_alloc()) + 2
 }
 
 /// A directory with what every operation on it needs.

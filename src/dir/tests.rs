@@ -16,11 +16,6 @@ fn new_dir(t: &TestVolume, name: &[u8]) -> Arc<Inode> {
     let root = t.root();
     let mut h = t.start();
     let d = t.new_inode(&mut h, &root, DIR);
-    if t.vol.geo.has_incompat(Incompat::INLINE_DATA) {
-        d.attrs_mut().rec.flags.insert(InodeFlags::INLINE_DATA);
-        d.attrs_mut().rec.flags.remove(InodeFlags::EXTENTS);
-        d.set_map(None);
-    }
     init(&t.vol, &mut h, &d, Ino::ROOT).unwrap();
     insert(&t.vol, &mut h, &root, name, d.ino, FileKind::Directory).unwrap();
     let n = root.attrs().rec.links_count + 1;
@@ -331,6 +326,7 @@ fn replace_and_move() {
 fn inline_directory_grows_to_a_block() {
     let t = mkfs(32, &["-b", "4096", "-O", "inline_data"]);
     let (d, f) = (new_dir(&t, b"d"), new_file(&t));
+    assert!(d.flags().contains(InodeFlags::INLINE_DATA));
     let mut n = 0;
     while d.flags().contains(InodeFlags::INLINE_DATA) {
         let before = list(&t, &d, 3).len();

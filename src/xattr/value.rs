@@ -123,6 +123,7 @@ pub fn store(vol: &Volume, h: &mut Handle, owner: &Inode, value: &[u8]) -> Resul
         let listed = vol.ea_inodes.lock();
         if listed.contains(hash, c) {
             add_ref(&inode, 1)?;
+            drop(listed);
             inode.store(vol, h)?;
             return Ok(Stored { ino: inode.ino, hash });
         }
