@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 /// The rooms where `unsafe` may occur.
 const UNSAFE_ROOMS: &[&str] = &["device", "fuse", "cli"];
 /// What a file may be long, tests included.
-const MAX_LINES: usize = 700;
+const MAX_LINES: usize = 750;
 /// What the pure room may not name outside its tests.
 const IMPURE: &[&[&str]] = &[
     &["std", "fs"],
@@ -379,7 +379,7 @@ mod checker {
 
     #[test]
     fn long_files_are_seen() {
-        one("cache/mod.rs", &"// x\n".repeat(MAX_LINES + 1), "701 lines");
+        one("cache/mod.rs", &"// x\n".repeat(MAX_LINES + 1), "751 lines");
         clean("cache/mod.rs", &"// x\n".repeat(MAX_LINES));
     }
 }
