@@ -42,6 +42,8 @@ pub struct Buddy {
     /// Free chunks of each order.
     counters: [u32; MAX_ORDERS],
     free: u32,
+    /// No block below it is free.
+    first: u32,
     /// Maximal runs of free blocks.
     fragments: u32,
 }
@@ -80,6 +82,7 @@ impl Buddy {
             level,
             counters: [0; MAX_ORDERS],
             free: 0,
+            first: 0,
             fragments: 0,
         };
         let mut at = 0;
@@ -144,7 +147,7 @@ impl Buddy {
 
     /// The first run of free blocks at or after `from`, cut at `from`.
     pub fn next_free(&self, from: u32) -> Option<Extent> {
-        let start = self.find(from, self.size, false);
+        let start = self.find(from.max(self.first), self.size, false);
         if start >= self.size {
             return None;
         }
@@ -225,6 +228,9 @@ impl Buddy {
             at = chunk_end;
         }
         self.free -= run.len;
+        if run.start == self.first {
+            self.first = end;
+        }
         match (before, after) {
             (true, true) => self.fragments += 1,
             (false, false) => self.fragments -= 1,
@@ -244,6 +250,7 @@ impl Buddy {
         let after = !self.is_used(end);
         self.add_chunks(run.start, end);
         self.free += run.len;
+        self.first = self.first.min(run.start);
         match (before, after) {
             (true, true) => self.fragments -= 1,
             (false, false) => self.fragments += 1,
@@ -426,6 +433,8 @@ mod tests {
             }
             let again = Buddy::new(size, max_order, &raw);
             prop_assert_eq!(&again.words, &b.words);
+            let first = used.iter().position(|u| !u).map(|i| i as u32);
+            prop_assert_eq!(b.next_free(0).map(|e| e.start), first);
         }
 
         #[test]

@@ -4,6 +4,7 @@
 //! committed, even if the same transaction allocated it.
 
 use super::buddy::Extent;
+use super::report::DeliverAtEnd;
 use super::{Allocator, Run};
 use crate::error::{Corrupt, Error, Result};
 use crate::journal::{CommitListener, Handle, Journal};
@@ -33,6 +34,7 @@ impl Allocator {
     /// `Corrupt` if a block is outside the file system, belongs to its own metadata, or is free
     /// already; in the last case that group is out of use from then on.
     pub fn free(&self, h: &mut Handle, run: Run, flags: FreeFlags) -> Result<()> {
+        let _told = DeliverAtEnd(&self.report);
         self.check_data_run(run)?;
         let mut at = run.start;
         let end = run.start.0 + u64::from(run.len);
@@ -218,6 +220,7 @@ impl CommitListener for Allocator {
                 self.release_group(Group(g), tid);
             }
         }
+        self.report.deliver();
     }
 }
 

@@ -286,7 +286,7 @@ impl Groups {
             let (desc_buf, bitmap) = match bufs {
                 Ok(b) => b,
                 Err(e) => {
-                    self.exclude(g, &mut cell.state.lock(), &e);
+                    self.exclude(g, &mut cell.state.lock(), e);
                     return Ok(None);
                 }
             };
@@ -311,7 +311,7 @@ impl Groups {
                 }
             }
             if let Err(e) = checked {
-                self.exclude(g, &mut state, &e);
+                self.exclude(g, &mut state, e);
                 return Ok(None);
             }
             return Ok(Some(Entered { g, state, desc_buf, bitmap }));
@@ -415,7 +415,7 @@ impl Groups {
     }
 
     /// Takes a group out of allocation because of `e`, and reports it.
-    pub fn exclude(&self, g: Group, st: &mut GroupState, e: &Error) {
+    pub fn exclude(&self, g: Group, st: &mut GroupState, e: Error) {
         if !st.bad_blocks {
             st.bad_blocks = true;
             let free = st.desc.free_clusters;
@@ -493,9 +493,9 @@ impl Groups {
 
     fn refuse(&self, e: &mut Entered<'_>, c: Corrupt, bit: u32) -> Result<()> {
         let block = self.geo.group_first_block(e.g).plus(bit.into());
-        let err = Error::from(c.group(e.g).block(block));
-        self.exclude(e.g, &mut e.state, &err);
-        Err(err)
+        let c = c.group(e.g).block(block);
+        self.exclude(e.g, &mut e.state, c.clone().into());
+        Err(c.into())
     }
 
     fn change_bitmap(

@@ -6,6 +6,7 @@
 
 use super::groups::Groups;
 use super::orlov::{self, Stat, View};
+use super::report::DeliverAtEnd;
 use super::{Allocator, bitmap};
 use crate::cache::Buffer;
 use crate::error::{Corrupt, Error, Result};
@@ -99,6 +100,7 @@ impl Allocator {
         is_dir: bool,
         top_level: bool,
     ) -> Result<Ino> {
+        let _told = DeliverAtEnd(&self.report);
         let near = self.geo.ino_location(parent).map_or(0, |(g, _)| g.0);
         let view = Groupwise {
             groups: &self.groups,
@@ -120,7 +122,7 @@ impl Allocator {
                     Ok(Some(ino)) => return Ok(ino),
                     Ok(None) => {}
                     Err(e @ (Error::Corrupt(_) | Error::Io { .. })) => {
-                        self.exclude_inodes(Group(g), &e)?;
+                        self.exclude_inodes(Group(g), e)?;
                     }
                     Err(e) => return Err(e),
                 }
@@ -131,7 +133,7 @@ impl Allocator {
     }
 
     /// Leaves a group out of inode allocation, because of `e`.
-    fn exclude_inodes(&self, g: Group, e: &Error) -> Result<()> {
+    fn exclude_inodes(&self, g: Group, e: Error) -> Result<()> {
         let mut st = self.groups.cell(g)?.state.lock();
         if !st.bad_inodes {
             st.bad_inodes = true;
@@ -288,6 +290,7 @@ impl Allocator {
     /// # Errors
     /// `Corrupt` if it is reserved, out of range, or free already.
     pub fn free_inode(&self, h: &mut Handle, ino: Ino, is_dir: bool) -> Result<()> {
+        let _told = DeliverAtEnd(&self.report);
         self.discard_prealloc(ino);
         let (g, index) = match self.geo.ino_location(ino) {
             Some(l) if ino.0 >= self.geo.first_ino => l,
@@ -310,9 +313,8 @@ impl Allocator {
         })?;
         let Ok(csum) = csum else {
             drop(st);
-            let e = Error::from(free_already());
-            self.exclude_inodes(g, &e)?;
-            return Err(e);
+            self.exclude_inodes(g, free_already().into())?;
+            return Err(free_already().into());
         };
         let mut desc = st.desc.clone();
         desc.inode_bitmap_csum = csum;

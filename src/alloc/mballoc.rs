@@ -9,6 +9,7 @@ use super::counters::{Counters, Right};
 use super::groups::{By, Entered};
 use super::normalize::{self, Plan};
 use super::prealloc::Pa;
+use super::report::DeliverAtEnd;
 use super::scan::{Seen, Want, scan};
 use super::{Allocator, Kind, Request, Run};
 use crate::error::{Corrupt, Error, Result};
@@ -61,6 +62,7 @@ impl Allocator {
     /// `NoSpace` when nothing is left (perhaps only until pending frees commit: see
     /// [`Allocator::reclaim`]); `Corrupt`, `Io`, `ReadOnly`.
     pub fn alloc(&self, h: &mut Handle, mut req: Request<'_>) -> Result<Run> {
+        let _told = DeliverAtEnd(&self.report);
         let t = &self.tunables;
         let cap = t.mb_max_request().clamp(1, self.geo.clusters_per_group);
         let reach = (u32::MAX - req.lblk.0).max(1);
@@ -312,7 +314,7 @@ impl Allocator {
         if let Some(Err(bit)) = st.buddy.as_mut().map(|b| b.mark_free(e)) {
             let block = self.geo.group_first_block(g).plus(bit.into());
             let c = Corrupt::new("block is free in the buddy already").group(g).block(block);
-            self.groups.exclude(g, st, &c.into());
+            self.groups.exclude(g, st, c.into());
         }
     }
 

@@ -228,7 +228,7 @@ impl Allocator {
         Ok(alloc)
     }
 
-    /// Where contradictions found along the way are told (besides the log). Once.
+    /// Where contradictions found along the way are told, instead of the log. Once.
     pub fn set_error_sink(&self, sink: ErrorSink) {
         self.report.set_sink(sink);
     }

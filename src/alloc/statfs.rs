@@ -1,6 +1,7 @@
 //! The numbers that statfs, the superblock and `mb_groups` show.
 
 use super::buddy::MAX_ORDERS;
+use super::report::DeliverAtEnd;
 use super::{Allocator, Run};
 use crate::cache::SuperBuf;
 use crate::error::{Corrupt, Result};
@@ -89,6 +90,7 @@ impl Allocator {
     /// # Errors
     /// `Corrupt` if there is no such group.
     pub fn group_info(&self, g: Group) -> Result<Option<GroupInfo>> {
+        let _told = DeliverAtEnd(&self.report);
         let Some(e) = self.groups.enter(g, true)? else { return Ok(None) };
         Ok(e.state.buddy.as_ref().map(|b| GroupInfo {
             free: b.free(),

@@ -2,6 +2,7 @@
 
 use super::Allocator;
 use super::buddy::Extent;
+use super::report::DeliverAtEnd;
 use crate::error::Result;
 use crate::types::{Block, Group};
 
@@ -16,6 +17,7 @@ impl Allocator {
     /// # Errors
     /// `NotSupported` if the device does not discard; `Io`.
     pub fn trim(&self, start: Block, len: u64, minlen: u32) -> Result<u64> {
+        let _told = DeliverAtEnd(&self.report);
         let geo = &self.geo;
         let from = start.0.max(geo.first_data_block.into());
         let end = start.0.saturating_add(len).min(geo.blocks_count);

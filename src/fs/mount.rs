@@ -87,6 +87,11 @@ impl Fs {
             ea_inodes: HashIndex::default(),
             generation: AtomicU32::new(Timestamp::now().nsec ^ std::process::id()),
         });
+        let weak = Arc::downgrade(&vol);
+        vol.alloc.set_error_sink(Box::new(move |e| match (weak.upgrade(), e) {
+            (Some(vol), Error::Corrupt(c)) => vol.report("mballoc", c),
+            _ => log::error!("mballoc: {e}"),
+        }));
         let wb = Arc::new(Writeback::new(&vol));
         let thread = |e| Error::Io { op: "start of a thread", offset: 0, source: e };
         let reaper = Reaper::start(vol.clone(), wb.clone()).map_err(thread)?;
