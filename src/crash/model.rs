@@ -552,7 +552,7 @@ mod tests {
         assert_eq!(m.versions(a, 3, 9).len(), 1);
         assert_eq!(m.versions(a, 3, 9)[0].data.len(), 10);
         assert_eq!(m.versions(a, 3, 7).len(), 2);
-        assert_eq!(m.matching(m.tree(5), (1, 5)).next(), Some(5));
+        assert!(m.matching(m.tree(5), (1, 5)).any(|k| k == 5));
         assert!(m.tree(5).contains("/a f 644 links 1\n") && !m.tree(5).contains("/b"));
         assert_eq!(m.matching("/ d 755 links 2\n", (0, 5)).next(), Some(0));
         assert_eq!(m.matching("/ d 755 links 2\n", (1, 5)).next(), None);
