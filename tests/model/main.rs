@@ -96,8 +96,7 @@ impl World {
         let fs = mount(&dev, options);
         let mut dirs = [Ino::ROOT; 3];
         for (i, name) in ["d1", "d2"].iter().enumerate() {
-            dirs[i + 1] =
-                fs.mkdir(Cred::ROOT, Ino::ROOT, name.as_bytes(), 0o755, 0).unwrap().ino;
+            dirs[i + 1] = fs.mkdir(Cred::ROOT, Ino::ROOT, name.as_bytes(), 0o755, 0).unwrap().ino;
         }
         World {
             dev,
@@ -132,11 +131,8 @@ impl World {
             }
             Op::Write { f, off, len, byte, direct } => {
                 let Some(ino) = self.pick(f) else { return };
-                let (off, len) = if direct {
-                    (off & !511, (len & !511).max(512))
-                } else {
-                    (off, len)
-                };
+                let (off, len) =
+                    if direct { (off & !511, (len & !511).max(512)) } else { (off, len) };
                 let data: Vec<u8> = (0..len).map(|i| byte.wrapping_add(i as u8)).collect();
                 let how = WriteHow { direct, ..WriteHow::default() };
                 assert_eq!(fs.write(Cred::ROOT, ino, off, &data, how).unwrap(), len);
