@@ -342,7 +342,8 @@ impl Fs {
             return Ok(());
         }
         let mut first = Ok(());
-        for i in self.wb.dirty_inodes() {
+        // Every inode, not those listed: the flusher may have one in hand.
+        for i in self.vol.inodes.all() {
             first = first.and(self.write_out(&i));
             if i.attrs().dirty {
                 let stored = self.vol.journal.start("sync", 2).and_then(|mut h| {

@@ -126,6 +126,8 @@ pub struct Inode {
     pub wb_policy: AtomicU8,
     /// A write-out of this inode failed: counts failures, so that every open handle reports once.
     pub wb_errors: AtomicU64,
+    /// On the list of inodes to write out. Of this object: its number may be another file's soon.
+    pub wb_listed: AtomicBool,
     /// Set once the blocks of an unlinked inode are gone and its number is free again.
     pub(crate) freed: AtomicBool,
 }

@@ -64,6 +64,7 @@ impl Inode {
             dio_mode: AtomicU8::new(0),
             wb_policy: AtomicU8::new(0),
             wb_errors: AtomicU64::new(0),
+            wb_listed: AtomicBool::new(false),
             freed: AtomicBool::new(false),
         })
     }

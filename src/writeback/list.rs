@@ -1,13 +1,10 @@
 //! Which inodes are dirty, how much memory they take, and who waits for it.
 
 use super::policy::Stats;
-use crate::{
-    inode::{Inode, Volume},
-    types::Ino,
-};
+use crate::inode::{Inode, Volume};
 use parking_lot::{Condvar, Mutex};
 use std::{
-    collections::{HashSet, VecDeque},
+    collections::VecDeque,
     sync::{
         Arc, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -19,7 +16,6 @@ use std::{
 #[derive(Default)]
 struct List {
     order: VecDeque<Arc<Inode>>,
-    known: HashSet<Ino>,
 }
 
 /// Write-back of one volume.
@@ -94,9 +90,8 @@ impl Writeback {
 
     /// The inode has dirty pages or times from now on: the flusher will see to it.
     pub fn mark(&self, inode: &Arc<Inode>) {
-        let mut l = self.list.lock();
-        if l.known.insert(inode.ino) {
-            l.order.push_back(inode.clone());
+        if !inode.wb_listed.swap(true, Ordering::AcqRel) {
+            self.list.lock().order.push_back(inode.clone());
         }
     }
 
@@ -180,9 +175,8 @@ impl Writeback {
 
     /// The oldest of the dirty inodes, taken off the list.
     pub(super) fn pop(&self) -> Option<Arc<Inode>> {
-        let mut l = self.list.lock();
-        let i = l.order.pop_front()?;
-        l.known.remove(&i.ino);
+        let i = self.list.lock().order.pop_front()?;
+        i.wb_listed.store(false, Ordering::Release);
         Some(i)
     }
 

@@ -365,3 +365,19 @@ model!(indirect, ["-b", "1024", "-O", "^extent,^64bit"], "rw");
 model!(inline_data, ["-b", "4096", "-O", "inline_data"], "rw");
 model!(journalled_data, ["-b", "1024"], "data=journal");
 model!(no_delalloc, ["-b", "2048"], "nodelalloc");
+
+/// The number of a file that died with dirty data goes to a new file, whose data counts too.
+#[test]
+fn a_number_used_again_is_written_out() {
+    let mut w = World::new(&["-b", "4096"], "rw");
+    for round in 0..8 {
+        w.apply(&Op::Create(0, 0));
+        w.apply(&Op::Write { f: 0, off: 0, len: 5000, byte: round, direct: false });
+        w.apply(&Op::Unlink(0, 0));
+        // The dead file is freed by a thread of its own; statfs waits for it.
+        w.fs.statfs();
+    }
+    w.apply(&Op::Create(0, 0));
+    w.apply(&Op::Write { f: 0, off: 0, len: 5000, byte: 9, direct: false });
+    w.end();
+}
