@@ -118,6 +118,10 @@ impl Inode {
         }
         let end = at.offset + usize::from(vol.geo.inode_size);
         h.modify(&buf, &seal, |b| -> Result<()> {
+            // The slot may be another file's by now.
+            if self.freed.load(Ordering::Acquire) {
+                return Ok(());
+            }
             let slot = b.get_mut(at.offset..end).ok_or(Corrupt::new("inode slot").ino(self.ino))?;
             // Read with the slot locked: the removal of a neighbour changes it there too.
             if self.is_orphan.load(Ordering::Acquire) {
