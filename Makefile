@@ -35,7 +35,7 @@ demo:
 	$(MAKE) build
 	UEXT4=target/release/uext4 scripts/demo
 
-test: test-needs unit-test mount-test cases
+test: test-needs unit-test mount-test
 
 .PHONY: test-needs
 test-needs:
