@@ -9,6 +9,7 @@
 pub mod types;
 pub mod error;
 pub mod options;
+pub mod trace;
 pub mod ondisk;
 pub mod device;
 pub mod cache;

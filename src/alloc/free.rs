@@ -8,6 +8,7 @@ use super::report::DeliverAtEnd;
 use super::{Allocator, Run};
 use crate::error::{Corrupt, Error, Result};
 use crate::journal::{CommitListener, Handle, Journal};
+use crate::trace;
 use crate::types::{Block, Group, Tid};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -35,6 +36,7 @@ impl Allocator {
     /// already; in the last case that group is out of use from then on.
     pub fn free(&self, h: &mut Handle, run: Run, flags: FreeFlags) -> Result<()> {
         let _told = DeliverAtEnd(&self.report);
+        trace::event!(FreeBlocks, -, block: run.start.0, count: run.len, metadata: flags.metadata);
         self.check_data_run(run)?;
         let mut at = run.start;
         let end = run.start.0 + u64::from(run.len);
@@ -132,6 +134,7 @@ impl Allocator {
 
     /// Gives back what is preallocated for an inode: at truncate, last close and eviction.
     pub fn discard_prealloc(&self, ino: crate::types::Ino) {
+        trace::event!(DiscardPreallocations, ino);
         for pa in self.preallocs.take(ino) {
             self.give_back(&pa);
         }

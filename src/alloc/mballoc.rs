@@ -14,6 +14,7 @@ use super::scan::{Seen, Want, scan};
 use super::{Allocator, Kind, Request, Run};
 use crate::error::{Corrupt, Error, Result};
 use crate::journal::Handle;
+use crate::trace;
 use crate::types::{Block, Group, Ino, LBlock};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -66,6 +67,8 @@ impl Allocator {
         let t = &self.tunables;
         let cap = t.mb_max_request().clamp(1, self.geo.clusters_per_group);
         let reach = (u32::MAX - req.lblk.0).max(1);
+        let goal = req.goal.map_or(0, |b| b.0);
+        trace::event!(RequestBlocks, req.ino, len: req.len, lblk: req.lblk.0, goal: goal);
         let (len, mut claim) = self.admit(&mut req, cap.min(reach))?;
         self.count(&self.groups.stats.reqs, 1);
         let run = self.find_somewhere(h, &req, len)?;
@@ -77,6 +80,9 @@ impl Allocator {
             (None, Some(r)) => r.spend(run.len.into(), req.kind == Kind::Metadata),
             (None, None) => {}
         }
+        trace::event!(MballocAlloc, req.ino, lblk: req.lblk.0, orig_len: len, goal: goal,
+            result: run.start.0, result_len: run.len);
+        trace::event!(AllocateBlocks, req.ino, len: run.len, block: run.start.0, lblk: req.lblk.0);
         self.count(&self.groups.stats.success, 1);
         self.count(&self.groups.stats.allocated, run.len.into());
         Ok(run)

@@ -88,6 +88,13 @@ impl FilePages {
         self.since
     }
 
+    /// What is dirty now became so at `t` or later.
+    pub fn is_younger_than(&mut self, t: Instant) {
+        if let Some(s) = &mut self.since {
+            *s = (*s).max(t);
+        }
+    }
+
     /// The number of the latest write; pages dirtied up to here have `seq` at most this.
     pub fn now(&self) -> u64 {
         self.seq
@@ -267,16 +274,18 @@ impl FilePages {
 
     /// How many dirty pages follow each other from `from`, counted up to `max`.
     pub fn contiguous_dirty(&self, from: LBlock, max: usize) -> usize {
-        let mut next = from.0;
-        let mut n = 0;
-        for (&l, p) in self.pages.range(from.0..) {
-            if l != next || !p.dirty || n >= max {
-                break;
-            }
-            n += 1;
-            next = l.saturating_add(1);
-        }
-        n
+        self.contiguous(from, max, |p| p.dirty)
+    }
+
+    /// How many dirty pages without a place on the device follow each other from `from`, counted up to
+    /// `max`.
+    pub fn contiguous_delayed(&self, from: LBlock, max: usize) -> usize {
+        self.contiguous(from, max, |p| p.dirty && p.reserved)
+    }
+
+    fn contiguous(&self, from: LBlock, max: usize, counts: impl Fn(&Page) -> bool) -> usize {
+        let pages = (u64::from(from.0)..).zip(self.pages.range(from.0..));
+        pages.take(max).take_while(|(want, (l, p))| *want == u64::from(**l) && counts(p)).count()
     }
 }
 

@@ -197,20 +197,26 @@ fn write_new(vol: &Volume, inode: &Inode, pieces: &Pieces, off: u64, data: &[u8]
 
 /// The data is down: unwritten blocks turn written, the size moves.
 fn finish(vol: &Volume, inode: &Arc<Inode>, pieces: &Pieces, end: u64) -> Result<()> {
-    let credits = inode.map()?.credits_for_convert() * pieces.len() as u32 + 1;
+    let credits = inode.map()?.credits_for_convert() + 1;
     let mut h = vol.journal.start("direct_IO_end", credits)?;
-    {
-        let ctx = vol.map_ctx();
-        let mut map = inode.map_mut()?;
-        for m in pieces.iter().filter(|m| m.state == State::Unwritten) {
-            map.convert(&ctx, &mut h, m.lblk, m.len)?;
+    let ctx = vol.map_ctx();
+    for m in pieces.iter().filter(|m| m.state == State::Unwritten) {
+        if !h.ensure(credits)? {
+            // What is converted so far commits with a size that covers it.
+            grow(inode, end.min(u64::from(m.lblk.0) << vol.geo.block_size.log2()));
+            inode.store(vol, &mut h)?;
+            h.restart(credits)?;
         }
+        inode.map_mut()?.convert(&ctx, &mut h, m.lblk, m.len)?;
     }
-    {
-        let mut a = inode.attrs_mut();
-        a.size = a.size.max(end);
-        a.rec.size = a.rec.size.max(end);
-    }
+    grow(inode, end);
     inode.store(vol, &mut h)?;
     h.stop()
+}
+
+/// Both sizes are at least `end` from now on. Inside a handle.
+fn grow(inode: &Inode, end: u64) {
+    let mut a = inode.attrs_mut();
+    a.size = a.size.max(end);
+    a.rec.size = a.rec.size.max(end);
 }

@@ -6,6 +6,7 @@ use crate::{
     error::{Error, Result},
     inode::{Inode, Share, truncate},
     map::{AllocHow, Enter, Progress, Shift, State},
+    trace,
     types::{Ino, LBlock},
     writeback::{self, Scope},
 };
@@ -51,6 +52,7 @@ impl Fs {
         if !extents && what != FallocMode::PUNCH_HOLE {
             return Err(Error::NotSupported);
         }
+        trace::event!(FallocateEnter, i.ino, offset: off, len: len, mode: mode.bits());
         let _lock = i.io.acquire(Share::Exclusive, "fallocate");
         let r = if what.is_empty() {
             self.retry_space(|| self.allocate(&i, off, end, keep))
@@ -68,6 +70,7 @@ impl Fs {
         } else {
             return Err(Error::NotSupported);
         };
+        trace::event!(FallocateExit, i.ino, pos: off, len: len, ret: trace::ret(&r));
         self.op("fallocate", r)
     }
 

@@ -8,6 +8,7 @@ use crate::{
     inode::{Inode, Share, mode},
     map::State,
     ondisk::InodeFlags,
+    trace,
     types::{Ino, LBlock},
     writeback::{self, Scope},
     xattr,
@@ -48,7 +49,11 @@ impl Fs {
         }
         self.accessed(&i);
         if direct && !self.vol.journals_data(&i) {
-            return self.op("read", dio::read_direct(&self.vol, &self.wb, &i, off, buf));
+            trace::event!(DirectIoEnter, ino, pos: off, len: buf.len(), rw: 0u32);
+            let len = buf.len();
+            let r = self.op("read", dio::read_direct(&self.vol, &self.wb, &i, off, buf));
+            trace::event!(DirectIoExit, ino, pos: off, len: len, rw: 0u32, ret: trace::ret(&r));
+            return r;
         }
         self.op("read", self.read_buffered(&i, off, buf))
     }
@@ -107,10 +112,10 @@ impl Fs {
         }
         let mut n = None;
         if how.direct && !self.vol.journals_data(&i) {
-            n = self.op(
-                "write",
-                self.retry_space(|| dio::write_direct(&self.vol, &self.wb, &i, off, data)),
-            )?;
+            trace::event!(DirectIoEnter, ino, pos: off, len: data.len(), rw: 1u32);
+            let r = self.retry_space(|| dio::write_direct(&self.vol, &self.wb, &i, off, data));
+            trace::event!(DirectIoExit, ino, pos: off, len: data.len(), rw: 1u32, ret: trace::ret(&r));
+            n = self.op("write", r)?;
             if n.is_some() {
                 self.modified(&i);
             }
@@ -166,6 +171,7 @@ impl Fs {
     /// Copies the bytes into pages, reserving blocks for those that have none. The I/O
     /// lock is held. The size moves as far as the copy got.
     fn dirty_pages(&self, i: &Arc<Inode>, off: u64, data: &[u8], root_ok: bool) -> Result<()> {
+        trace::event!(DaWriteBegin, i.ino, pos: off, len: data.len(), flags: 0u32);
         let bs = self.vol.geo.block_size;
         let end = off + data.len() as u64;
         let size = i.size();
@@ -198,9 +204,9 @@ impl Fs {
         if holes > 0 {
             let r = self.vol.alloc.reserve(u64::from(holes), 0, root_ok)?;
             i.add_reservation(r);
+            trace::event!(DaReserveSpace, i.ino, md_needed: 0u32, reserved_data_blocks: holes);
         }
         let mut used = 0;
-        let mut fresh = 0u64;
         let mut k = 0;
         let result: Result<()> = (first..stop).try_for_each(|b| {
             while states[k].0 <= b {
@@ -239,14 +245,14 @@ impl Fs {
                 Some(r) => i.add_reservation(r),
                 None => used += u32::from(reserved),
             }
+            // Counted first: from then on the flusher may write it, and count it off.
+            self.wb.dirtied(bs.bytes64());
             i.pages.lock().insert(l, page, reserved);
-            fresh += bs.bytes64();
             Ok(())
         });
         if used < holes {
             drop(i.take_reservation(holes - used));
         }
-        self.wb.dirtied(fresh);
         result?;
         {
             let mut a = i.attrs_mut();
@@ -257,6 +263,7 @@ impl Fs {
             a.dirty = true;
         }
         self.wb.mark(i);
+        trace::event!(DaWriteEnd, i.ino, pos: off, len: data.len(), copied: data.len());
         Ok(())
     }
 
@@ -290,8 +297,8 @@ impl Fs {
             return Ok(());
         }
         page[within..].fill(0);
-        i.pages.lock().insert(l, page, false);
         self.wb.dirtied(bs.bytes64());
+        i.pages.lock().insert(l, page, false);
         self.wb.mark(i);
         Ok(())
     }
@@ -327,6 +334,13 @@ impl Fs {
     }
 
     pub(super) fn fsync_inode(&self, i: &Arc<Inode>, datasync: bool) -> Result<()> {
+        trace::event!(SyncFileEnter, i.ino, datasync: datasync);
+        let r = self.write_and_commit(i, datasync);
+        trace::event!(SyncFileExit, i.ino, ret: trace::ret(&r));
+        r
+    }
+
+    fn write_and_commit(&self, i: &Arc<Inode>, datasync: bool) -> Result<()> {
         self.write_out(i)?;
         if !datasync && i.attrs().dirty {
             let mut h = self.vol.journal.start("fsync", 2)?;
@@ -341,6 +355,7 @@ impl Fs {
         if self.vol.writable().is_err() {
             return Ok(());
         }
+        trace::event!(SyncFs, -, wait: true);
         let mut first = Ok(());
         // Every inode, not those listed: the flusher may have one in hand.
         for i in self.vol.inodes.all() {

@@ -33,6 +33,7 @@ pub use setattr::{SetAttr, SetTime};
 pub use stat::{Stat, StatFs};
 
 use crate::{
+    device::DeviceStats,
     error::{Error, Result},
     inode::{Inode, Share, Volume},
     ondisk::InodeFlags,
@@ -66,6 +67,12 @@ pub struct Fs {
     /// Held while a rename moves between directories. Rank 1.
     rename_lock: Mutex<()>,
     reaper: reap::Reaper,
+    /// What the device was asked for since the mount.
+    io: Arc<DeviceStats>,
+    /// `s_kbytes_written` at the mount.
+    kbytes_before: u64,
+    /// What `trace` in the control directory collects.
+    tracing: Mutex<Option<crate::trace::Reader>>,
 }
 
 impl Fs {

@@ -4,7 +4,7 @@ use super::{Fs, reap::Reaper, recover};
 use crate::{
     alloc::{Allocator, Run, TunableValues, Tunables},
     cache::{BufferCache, HashIndex, SuperBuf},
-    device::{BlockDevice, Overlay},
+    device::{BlockDevice, Counted, Overlay},
     error::{Error, Result},
     inode::{InodeTable, Volume, mode, orphan::Orphans},
     journal::{self, CleanJournal, Journal, JournalOptions, LogExtent, LogMap, Opened},
@@ -13,7 +13,7 @@ use crate::{
         Compat, Geometry, InodeRecord, RoCompat, SUPERBLOCK_SIZE, Seal, Sealer, Superblock,
         Timestamp, superblock,
     },
-    options::{MountOptions, SuperDefaults},
+    options::{DataErr, MountOptions, SuperDefaults},
     types::{Ino, LBlock},
     writeback::Writeback,
 };
@@ -49,6 +49,9 @@ impl Fs {
             Vec::new()
         };
         let (dev, journal) = open_journal(dev, &geo, dirty, &opts, &log)?;
+        let counted = Counted::new(dev);
+        let io = counted.stats();
+        let dev: Arc<dyn BlockDevice> = Arc::new(counted);
         // After a replay everything is read again; it may have brought the primary superblock back.
         let (sb, from_backup) = read_super(&*dev, &opts)?;
         if from_backup && !opts.read_only {
@@ -62,7 +65,7 @@ impl Fs {
             commit_interval: opts.commit,
             barrier: opts.barrier,
             async_commit: opts.journal_async_commit,
-            ..JournalOptions::default()
+            data_err_abort: opts.data_err == DataErr::Abort,
         };
         let journal = match journal {
             Some(j) if !opts.read_only => j.start(cache.clone(), jopts)?,
@@ -78,7 +81,7 @@ impl Fs {
             cache,
             journal,
             alloc,
-            conf: opts,
+            conf: opts.into(),
             inodes: InodeTable::new(INODE_CACHE),
             orphans: Orphans::default(),
             frozen: AtomicBool::new(false),
@@ -95,7 +98,15 @@ impl Fs {
         let wb = Arc::new(Writeback::new(&vol));
         let thread = |e| Error::Io { op: "start of a thread", offset: 0, source: e };
         let reaper = Reaper::start(vol.clone(), wb.clone()).map_err(thread)?;
-        let fs = Arc::new(Fs { vol, wb, rename_lock: Mutex::new(()), reaper });
+        let fs = Arc::new(Fs {
+            vol,
+            wb,
+            rename_lock: Mutex::new(()),
+            reaper,
+            io,
+            kbytes_before: sb.kbytes_written(),
+            tracing: Mutex::new(None),
+        });
         let ready = fs.get_ready(&sb, journal_errno, had_log);
         if let Err(e) = ready {
             fs.stop_threads();
@@ -153,6 +164,7 @@ impl Fs {
         let vol = &self.vol;
         let mut r = self.end_orphans();
         r = r.and(self.sync());
+        vol.flush_noted();
         vol.alloc.discard_all_preallocs();
         if vol.writable().is_ok() {
             r = r.and(self.mark_clean());
@@ -169,6 +181,7 @@ impl Fs {
         let orphans = !vol.orphans.is_empty();
         vol.change_super(&mut h, |s| {
             s.set_wtime(vol.now().sec as u64);
+            s.set_kbytes_written(self.lifetime_write_kbytes());
             if !s.state().contains(superblock::State::ERROR) {
                 s.set_state(s.state() | superblock::State::VALID);
             }

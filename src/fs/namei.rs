@@ -9,6 +9,7 @@ use crate::{
     inode::{self, Inode, NewInode, mode, orphan::ORPHAN_CREDITS},
     journal::Handle,
     ondisk::{FileKind, InodeFlags, RoCompat},
+    trace,
     types::Ino,
     xattr,
 };
@@ -273,6 +274,12 @@ impl Fs {
 
     /// Removes a name of something that is not a directory.
     pub fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()> {
+        let r = self.unlink_entry(parent, name);
+        trace::event!(UnlinkExit, parent, ret: trace::ret(&r));
+        r
+    }
+
+    fn unlink_entry(&self, parent: Ino, name: &[u8]) -> Result<()> {
         let d = self.dir_to_change(parent, false)?;
         let guard = d.dir.write();
         let e = self.op("unlink", dir::lookup(&self.vol, &d, name))?.ok_or(Error::NotFound)?;
@@ -281,6 +288,7 @@ impl Fs {
             return Err(Error::IsDir);
         }
         self.may_remove(&i)?;
+        trace::event!(UnlinkEnter, i.ino, size: i.size(), parent: parent.0);
         let credits = dir::CHANGE_CREDITS + ORPHAN_CREDITS + 4;
         let mut h = self.vol.journal.start("unlink", credits)?;
         self.op("unlink", dir::remove(&self.vol, &mut h, &d, name))?;

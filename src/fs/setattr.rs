@@ -5,6 +5,7 @@ use crate::{
     error::{Error, Result},
     inode::{Inode, Share, mode, orphan::ORPHAN_CREDITS, truncate},
     ondisk::{InodeFlags, Timestamp},
+    trace,
     types::{Ino, LBlock},
     writeback::{self, Scope},
     xattr,
@@ -150,6 +151,7 @@ impl Fs {
                 return Ok(());
             }
         }
+        trace::event!(TruncateEnter, i.ino, size: size, blocks: i.blocks512());
         let lock = i.io.acquire(Share::Exclusive, "truncate");
         let r = if size > i.size() {
             self.grow(i, size)
@@ -157,6 +159,7 @@ impl Fs {
             self.retry_space(|| self.shrink(i, size))
         };
         drop(lock);
+        trace::event!(TruncateExit, i.ino, size: size, ret: trace::ret(&r));
         let _ = cred;
         self.op("truncate", r)
     }

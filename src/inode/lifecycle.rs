@@ -6,6 +6,7 @@ use crate::{
     journal::Handle,
     map::FileMap,
     ondisk::{FileKind, InodeFlags, InodeRecord, inode::encode_rdev},
+    trace,
     types::{Ino, LBlock},
 };
 use std::sync::{Arc, atomic::Ordering};
@@ -56,6 +57,7 @@ pub fn new_inode(vol: &Volume, h: &mut Handle, n: &NewInode<'_>) -> Result<Arc<I
     let inode = Arc::new(Inode::from_record(vol, ino, rec, ibody)?);
     inode.store_at(vol, h, at, true)?;
     vol.inodes.insert(inode.clone());
+    trace::event!(AllocateInode, ino, dir: n.parent.ino.0, mode: n.mode);
     Ok(inode)
 }
 
@@ -69,6 +71,7 @@ pub fn undo_new(vol: &Volume, h: &mut Handle, inode: &Arc<Inode>) -> Result<()> 
 
 fn release_number(vol: &Volume, h: &mut Handle, inode: &Arc<Inode>) -> Result<()> {
     let is_dir = inode.is_dir();
+    trace::event!(FreeInode, inode.ino, mode: inode.mode(), blocks: inode.blocks512());
     {
         let mut a: parking_lot::RwLockWriteGuard<'_, Attrs> = inode.attrs_mut();
         a.rec.links_count = 0;
@@ -95,6 +98,7 @@ pub fn free_inode(
     if inode.nlink() != 0 {
         return Err(Error::Invalid("inode still has links"));
     }
+    trace::event!(EvictInode, inode.ino, nlink: inode.nlink());
     let closed = inode.gate.close();
     let mut h = vol.journal.start(
         "evict_inode",

@@ -124,6 +124,8 @@ pub struct Inode {
     pub dio_mode: AtomicU8,
     /// Write-out policy override; see `writeback`.
     pub wb_policy: AtomicU8,
+    /// Where the next background write-out goes on (the kernel's `writeback_index`).
+    pub wb_index: AtomicU32,
     /// A write-out of this inode failed: counts failures, so that every open handle reports once.
     pub wb_errors: AtomicU64,
     /// On the list of inodes to write out. Of this object: its number may be another file's soon.

@@ -63,6 +63,7 @@ impl Inode {
             is_orphan: AtomicBool::new(false),
             dio_mode: AtomicU8::new(0),
             wb_policy: AtomicU8::new(0),
+            wb_index: AtomicU32::new(0),
             wb_errors: AtomicU64::new(0),
             wb_listed: AtomicBool::new(false),
             freed: AtomicBool::new(false),

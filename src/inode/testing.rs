@@ -55,7 +55,7 @@ pub fn open(mem: Arc<MemDevice>) -> TestVolume {
         cache,
         journal,
         alloc,
-        conf: MountOptions::default(),
+        conf: MountOptions::default().into(),
         inodes: InodeTable::new(1 << 16),
         orphans: Orphans::default(),
         xattr_blocks: HashIndex::default(),

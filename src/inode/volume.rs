@@ -10,9 +10,9 @@ use crate::{
     map::MapCtx,
     ondisk::{
         Geometry, InodeFlags, SUPERBLOCK_SIZE, Seal, Superblock, Timestamp,
-        superblock::{ErrorRecord, State, errcode},
+        superblock::{ErrorRecord, errcode},
     },
-    options::{DataMode, ErrorsMode, MountOptions},
+    options::{DataMode, ErrorsMode, LiveOptions},
     types::{Block, Ino},
 };
 use parking_lot::Mutex;
@@ -45,7 +45,7 @@ pub struct Volume {
     /// The superblock's buffer.
     pub sb: SuperBuf,
     /// Mount options.
-    pub conf: MountOptions,
+    pub conf: LiveOptions,
     /// Inodes in memory.
     pub inodes: InodeTable,
     /// Unlinked or half-truncated inodes to finish after a crash.
@@ -56,8 +56,8 @@ pub struct Volume {
     pub ea_inodes: HashIndex,
     /// A write to it would be refused: after an error, or a shutdown.
     pub(crate) frozen: AtomicBool,
-    /// The last contradiction found, until it is in the superblock. Leaf.
-    pub(crate) noted: Mutex<Option<(&'static str, Corrupt)>>,
+    /// The last error found, until it is in the superblock. Leaf.
+    pub(crate) noted: Mutex<Option<ErrorRecord>>,
     /// The generation that the next new inode gets.
     pub(crate) generation: AtomicU32,
 }
@@ -129,26 +129,34 @@ impl Volume {
             || self.conf.resgid.is_some_and(|g| g != 0 && g == gid)
     }
 
-    /// Writes a noted contradiction to the superblock. Called with nothing locked.
+    /// Writes a noted error to the superblock. Called with nothing locked.
     pub fn flush_noted(&self) {
-        let Some((op, c)) = self.noted.lock().take() else { return };
-        let now = self.now();
+        let Some(record) = self.noted.lock().take() else { return };
         let written = self.journal.start("note_error", 1).and_then(|mut h| {
-            self.change_super(&mut h, |s| {
-                s.set_state(s.state() | State::ERROR);
-                s.record_error(&ErrorRecord {
-                    time: now.sec as u64,
-                    ino: c.ino.map_or(0, |i| i.0),
-                    block: c.block.map_or(0, |b| b.0),
-                    func: op.into(),
-                    line: 0,
-                    errcode: errcode(Error::Corrupt(c.clone()).errno()),
-                });
-            })?;
+            self.change_super(&mut h, |s| s.record_error(&record))?;
             h.stop()
         });
         if let Err(e) = written {
             log::error!("recording an error in the superblock failed: {e}");
+        }
+    }
+
+    /// A write of file data failed: to be recorded in the superblock. Whoever waits is told by other
+    /// ways; `errors=` is about contradictions and is not followed.
+    pub fn note_io_error(&self, op: &'static str, ino: Ino, block: Block, e: &Error) {
+        if !self.conf.read_only {
+            *self.noted.lock() = Some(self.record(op, ino.0, block.0, e));
+        }
+    }
+
+    fn record(&self, op: &'static str, ino: u32, block: u64, e: &Error) -> ErrorRecord {
+        ErrorRecord {
+            time: u64::try_from(self.now().sec).unwrap_or(0),
+            ino,
+            block,
+            func: op.into(),
+            line: 0,
+            errcode: errcode(e.errno()),
         }
     }
 
@@ -167,7 +175,11 @@ impl Volume {
             return;
         }
         match self.conf.errors.unwrap_or(ErrorsMode::Continue) {
-            ErrorsMode::Continue => *self.noted.lock() = Some((op, c.clone())),
+            ErrorsMode::Continue => {
+                let (ino, block) = (c.ino.map_or(0, |i| i.0), c.block.map_or(0, |b| b.0));
+                let record = self.record(op, ino, block, &Error::Corrupt(c.clone()));
+                *self.noted.lock() = Some(record);
+            }
             ErrorsMode::RemountRo => {
                 if !self.frozen.swap(true, Ordering::AcqRel) {
                     log::error!("{op}: remounting read-only (errors=remount-ro)");

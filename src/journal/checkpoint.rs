@@ -11,6 +11,7 @@ use super::{Backend, Journal};
 use crate::cache::{BlockMap, Buffer};
 use crate::device::{AlignedBuf, cause};
 use crate::error::Result;
+use crate::trace;
 use crate::types::{Block, Tid};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -219,6 +220,7 @@ impl Journal {
             let batch = log.checkpoint.lock().take_batch(most);
             let done = batch.is_empty();
             if !done {
+                trace::event!(Jbd2Checkpoint, -, blocks: batch.len());
                 self.check_commit()?;
                 let r = home::write(&**self.cache().dev(), bs, &batch);
                 let mut cp = log.checkpoint.lock();

@@ -10,6 +10,7 @@ use super::transaction::{Callback, Captured, Transaction};
 use super::{Backend, Journal, nesting};
 use crate::device::cause;
 use crate::error::{Error, Result};
+use crate::trace;
 use crate::types::Tid;
 use parking_lot::MutexGuard;
 use std::sync::Arc;
@@ -139,6 +140,8 @@ impl Journal {
         let Some(r) = &mut st.running else { return st };
         r.phase = Phase::Locked;
         let txn = Arc::clone(&r.txn);
+        trace::event!(Jbd2StartCommit, -, transaction: txn.tid.0);
+        trace::event!(Jbd2CommitLocking, -, transaction: txn.tid.0);
         st.committer = true;
         while st.running.as_ref().is_some_and(|r| r.handles > 0) {
             self.idle.wait(&mut st);
@@ -168,6 +171,7 @@ impl Journal {
             // What is in memory must not be evicted for what is on the disk: it stays pinned.
             Err(_) => drop(txn.contents.lock()),
         }
+        trace::event!(Jbd2EndCommit, -, transaction: txn.tid.0, ret: trace::ret(&result));
         txn.ended.notify_all();
         self.commit_ended.notify_all();
         if st.space_waiters > 0 {
@@ -195,11 +199,13 @@ impl Journal {
 
     /// The I/O of a commit, and telling those who must know before the waiters do.
     fn make_durable(&self, txn: &Arc<Transaction>, captured: Vec<Captured>) -> Result<()> {
+        trace::event!(Jbd2CommitFlushing, -, transaction: txn.tid.0);
         if txn.tokens.wait() && self.opts.data_err_abort {
             let source = std::io::Error::from_raw_os_error(libc::EIO);
             return Err(Error::Io { op: "ordered data write", offset: 0, source });
         }
         self.check_commit()?;
+        trace::event!(Jbd2CommitLogging, -, transaction: txn.tid.0);
         let empty = txn.contents.lock().is_empty();
         if !empty {
             match &self.backend {

@@ -5,6 +5,7 @@ use super::state::{Phase, Running, State};
 use super::transaction::Transaction;
 use super::{Journal, nesting};
 use crate::error::{Error, Result};
+use crate::trace;
 use crate::types::Tid;
 use std::sync::Arc;
 
@@ -112,6 +113,7 @@ impl Journal {
     }
 
     fn handle(self: &Arc<Self>, txn: Arc<Transaction>, op: &'static str, credits: u32) -> Handle {
+        trace::event!(Jbd2HandleStart, -, tid: txn.tid.0, type: op, requested_blocks: credits);
         let journal = Arc::clone(self);
         let open = Some(nesting::Open::new());
         Handle { journal, txn, op, credits, overdraft: 0, sync: false, live: true, open }

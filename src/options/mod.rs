@@ -9,11 +9,13 @@
 
 mod control;
 mod help;
+mod live;
 mod table;
 mod values;
 
 pub use control::{Control, ControlError, ControlName, Scope, Shutdown, TraceNext, TraceStream};
 pub use help::{help, manual};
+pub use live::LiveOptions;
 pub use table::{Arg, Group, Row, Spelling, TABLE};
 pub use values::{
     Atime, Backing, DataErr, DataMode, DioreadMode, EngineName, ErrorsMode, PolicyName, bytes,

@@ -1,13 +1,20 @@
 //! Which inodes are dirty, how much memory they take, and who waits for it.
 
-use super::policy::Stats;
-use crate::inode::{Inode, Volume};
+use super::{
+    policy::{self, Ask},
+    stats::Stats,
+};
+use crate::{
+    inode::{Inode, Volume},
+    options::PolicyName,
+    types::BlockSize,
+};
 use parking_lot::{Condvar, Mutex};
 use std::{
     collections::VecDeque,
     sync::{
         Arc, Weak,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering},
     },
     thread::JoinHandle,
     time::Duration,
@@ -27,9 +34,15 @@ pub struct Writeback {
     /// The flusher starts above this (`dirty_background_bytes`).
     background: AtomicU64,
     /// Age at which dirty data is written (`dirty_expire`), in milliseconds.
-    pub(super) expire_ms: AtomicU64,
-    /// How often the flusher looks (`dirty_writeback`), in milliseconds.
-    pub(super) period_ms: AtomicU64,
+    expire_ms: AtomicU64,
+    /// How often the flusher looks (`dirty_writeback`), in milliseconds; 0: never by itself.
+    period_ms: AtomicU64,
+    /// The mount's policy: its place in [`policy::NAMES`].
+    policy: AtomicU8,
+    /// What a pass starts from, in pages of 4 KiB.
+    nr_to_write: AtomicU32,
+    /// What a policy may raise it to, in MiB.
+    max_mb_bump: AtomicU32,
     list: Mutex<List>,
     /// Throttled writers and the flusher sleep here. Leaf.
     gate: Mutex<()>,
@@ -51,6 +64,9 @@ impl Writeback {
             background: AtomicU64::new(c.dirty_background_bytes),
             expire_ms: AtomicU64::new(c.dirty_expire.as_millis() as u64),
             period_ms: AtomicU64::new(c.dirty_writeback.as_millis() as u64),
+            policy: AtomicU8::new(policy::index(c.writeback_policy) as u8),
+            nr_to_write: AtomicU32::new(c.nr_to_write),
+            max_mb_bump: AtomicU32::new(c.max_writeback_mb_bump),
             list: Mutex::default(),
             gate: Mutex::new(()),
             room: Condvar::new(),
@@ -163,30 +179,126 @@ impl Writeback {
         self.dirty_bytes() > self.background.load(Ordering::Relaxed)
     }
 
+    /// `dirty_expire`: the age at which dirty data is written.
+    pub fn expire(&self) -> Duration {
+        Duration::from_millis(self.expire_ms.load(Ordering::Relaxed))
+    }
+
+    /// Changes `dirty_expire`.
+    pub fn set_expire(&self, d: Duration) {
+        self.expire_ms.store(millis(d), Ordering::Relaxed);
+        self.work.notify_one();
+    }
+
+    /// `dirty_writeback`: how often the flusher looks for old data; zero: never.
+    pub fn period(&self) -> Duration {
+        Duration::from_millis(self.period_ms.load(Ordering::Relaxed))
+    }
+
+    /// Changes `dirty_writeback`.
+    pub fn set_period(&self, d: Duration) {
+        self.period_ms.store(millis(d), Ordering::Relaxed);
+        self.work.notify_one();
+    }
+
+    /// `writeback_policy` of the mount.
+    pub fn policy(&self) -> PolicyName {
+        named(self.policy.load(Ordering::Relaxed)).unwrap_or(PolicyName::Extent)
+    }
+
+    /// Changes it, for every inode that has none of its own.
+    pub fn set_policy(&self, p: PolicyName) {
+        self.policy.store(policy::index(p) as u8, Ordering::Relaxed);
+    }
+
+    /// The policy that write-out of this inode follows.
+    pub fn policy_of(&self, inode: &Inode) -> PolicyName {
+        let own = inode.wb_policy.load(Ordering::Relaxed).checked_sub(1);
+        own.and_then(named).unwrap_or_else(|| self.policy())
+    }
+
+    /// Gives this inode a policy of its own, or (`None`) the mount's again.
+    pub fn set_policy_of(&self, inode: &Inode, p: Option<PolicyName>) {
+        let v = p.map_or(0, |p| policy::index(p) as u8 + 1);
+        inode.wb_policy.store(v, Ordering::Relaxed);
+    }
+
+    /// `nr_to_write` in pages of 4 KiB.
+    pub fn nr_to_write(&self) -> u32 {
+        self.nr_to_write.load(Ordering::Relaxed)
+    }
+
+    /// Changes `nr_to_write`.
+    pub fn set_nr_to_write(&self, pages: u32) {
+        self.nr_to_write.store(pages.max(1), Ordering::Relaxed);
+    }
+
+    /// `max_writeback_mb_bump` in MiB.
+    pub fn max_mb_bump(&self) -> u32 {
+        self.max_mb_bump.load(Ordering::Relaxed)
+    }
+
+    /// Changes `max_writeback_mb_bump`.
+    pub fn set_max_mb_bump(&self, mib: u32) {
+        self.max_mb_bump.store(mib.max(1), Ordering::Relaxed);
+    }
+
+    /// What a background pass is asked for, in blocks of this size.
+    pub(super) fn ask(&self, bs: BlockSize) -> Ask {
+        let blocks = |bytes: u64| (bytes >> bs.log2()).max(1);
+        Ask {
+            nr_to_write: blocks(u64::from(self.nr_to_write()) << 12),
+            cap: blocks(u64::from(self.max_mb_bump()) << 20),
+            whole: true,
+            cyclic: true,
+        }
+    }
+
     /// Sleeps until there is work or the period is over.
     pub(super) fn sleep(&self) {
-        let period = Duration::from_millis(self.period_ms.load(Ordering::Relaxed).max(10));
+        let period = self.period();
         let mut g = self.gate.lock();
         if self.stop.load(Ordering::Acquire) || self.over_background() {
             return;
         }
-        self.work.wait_for(&mut g, period);
+        if period.is_zero() {
+            self.work.wait_for(&mut g, NEVER);
+        } else {
+            self.work.wait_for(&mut g, period.max(SHORTEST_PERIOD));
+        }
     }
 
-    /// The oldest of the dirty inodes, taken off the list.
-    pub(super) fn pop(&self) -> Option<Arc<Inode>> {
-        let i = self.list.lock().order.pop_front()?;
-        i.wb_listed.store(false, Ordering::Release);
-        Some(i)
+    /// Whether the flusher has been told to end.
+    pub fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
     }
 
-    /// How many inodes are on the list.
-    pub(super) fn listed(&self) -> usize {
-        self.list.lock().order.len()
-    }
-
-    /// Every inode on the list now; they stay on it.
+    /// Every inode on the list now, oldest first; they stay on it.
     pub fn dirty_inodes(&self) -> Vec<Arc<Inode>> {
         self.list.lock().order.iter().cloned().collect()
     }
+
+    /// Takes off the list what has nothing more to write. Who dirties an inode marks it afterwards, so
+    /// that none gets lost; and one that is being written out stays on it, so that sync finds it.
+    pub(super) fn drop_clean(&self) {
+        self.list.lock().order.retain(|i| {
+            i.wb_listed.store(false, Ordering::SeqCst);
+            let dirty = !i.pages.lock().is_empty() || i.attrs().dirty;
+            // Who marked it since then is about to list it again.
+            dirty && !i.wb_listed.swap(true, Ordering::SeqCst)
+        });
+    }
+}
+
+/// How long the flusher sleeps at most if it is not to look by itself.
+const NEVER: Duration = Duration::from_secs(3600);
+/// The flusher looks no more often than this.
+const SHORTEST_PERIOD: Duration = Duration::from_millis(10);
+
+fn named(i: u8) -> Option<PolicyName> {
+    policy::NAMES.get(usize::from(i)).copied()
+}
+
+fn millis(d: Duration) -> u64 {
+    u64::try_from(d.as_millis()).unwrap_or(u64::MAX)
 }

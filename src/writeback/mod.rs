@@ -14,14 +14,19 @@ mod flusher;
 mod list;
 pub mod policy;
 mod run;
+pub mod stats;
+mod submit;
 
 pub use list::Writeback;
 
 use crate::{
     error::Result,
     inode::{Inode, Volume},
+    options::PolicyName,
+    trace,
     types::LBlock,
 };
+use stats::PassStats;
 use std::sync::Arc;
 
 /// Which pages of an inode a write-out takes.
@@ -33,15 +38,17 @@ pub struct Scope {
     pub end: u64,
     /// At most this many pages.
     pub budget: u64,
+    /// The policy that set the budget; none if somebody waits for the pass.
+    pub policy: Option<PolicyName>,
 }
 
 impl Scope {
     /// All that is dirty now.
-    pub const ALL: Scope = Scope { from: LBlock(0), end: u64::MAX, budget: u64::MAX };
+    pub const ALL: Scope = Scope { from: LBlock(0), end: u64::MAX, budget: u64::MAX, policy: None };
 
     /// The blocks `from..end`.
     pub fn range(from: LBlock, end: u64) -> Scope {
-        Scope { from, end, budget: u64::MAX }
+        Scope { from, end, ..Scope::ALL }
     }
 }
 
@@ -65,29 +72,54 @@ pub fn write_out_locked(
     inode: &Arc<Inode>,
     scope: Scope,
 ) -> Result<u64> {
+    let mut at = start_of(vol, inode, scope.from);
+    pass(vol, wb, inode, scope, &mut at)
+}
+
+/// Writes out from `at` on, which follows; [`Inode::wb`] is held.
+fn pass(
+    vol: &Volume,
+    wb: &Writeback,
+    inode: &Arc<Inode>,
+    scope: Scope,
+    at: &mut LBlock,
+) -> Result<u64> {
+    let stats = wb.stats.of(scope.policy);
+    PassStats::add(&stats.passes, 1);
+    trace::event!(DaWritepages, inode.ino,
+        nr_to_write: i64::try_from(scope.budget).unwrap_or(i64::MAX),
+        range_start: scope.from.0,
+        range_end: i64::try_from(scope.end).unwrap_or(i64::MAX),
+        sync_mode: scope.policy.is_none(),
+        range_cyclic: scope.policy.is_some(),
+        writeback_index: inode.wb_index.load(std::sync::atomic::Ordering::Relaxed),
+        policy: scope.policy.map_or("none_asked", PolicyName::as_str),
+    );
     let upto = inode.pages.lock().now();
     let mut done = 0;
     let mut first_error = Ok(());
-    let mut at = start_of(vol, inode, scope.from);
     while done < scope.budget {
         let max = scope.budget.saturating_sub(done).min(run::MAX_PAGES as u64) as usize;
-        let Some(next) = inode.pages.lock().next_dirty(at, upto) else { break };
+        let Some(next) = inode.pages.lock().next_dirty(*at, upto) else { break };
         if u64::from(next.0) >= scope.end {
             break;
         }
-        match run::write_run(vol, wb, inode, next, scope.end, max) {
+        match run::write_run(vol, wb, stats, inode, next, scope.end, max) {
             Ok(run) if run.pages == 0 => break,
             Ok(run) => {
                 done += u64::from(run.pages);
-                at = run.next;
+                *at = run.next;
             }
+            // The pages are gone from the cache: just on.
             Err(e) => {
-                let next = run::past_failure(next, max);
                 first_error = first_error.and(Err(e));
-                at = next;
+                *at = next;
             }
         }
     }
+    PassStats::add(&stats.written, done);
+    trace::event!(DaWritepagesResult, inode.ino, ret: trace::ret(&first_error), pages_written: done,
+        writeback_index: at.0);
     first_error.map(|()| done)
 }
 

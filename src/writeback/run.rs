@@ -7,7 +7,11 @@
 //!   `dioread_nolock`): as **written** at once, `i_disksize` with it; the
 //!   transaction carries a token and does not commit before the data is down.
 
-use super::Writeback;
+use super::{
+    Writeback,
+    stats::PassStats,
+    submit::{Pieces, write_pieces},
+};
 use crate::{
     alloc::{Kind, Reservation},
     cache::pages::Taken,
@@ -15,18 +19,13 @@ use crate::{
     inode::{Inode, Volume, lock_mode, truncate},
     journal::{DataToken, Handle},
     map::{AllocHow, Enter, Mapping, State},
-    types::LBlock,
+    trace,
+    types::{Block, LBlock},
 };
-use smallvec::SmallVec;
-use std::{
-    io::IoSlice,
-    sync::{Arc, atomic::Ordering},
-};
+use std::sync::{Arc, atomic::Ordering};
 
 /// The most pages taken at once. Bounds the memory pinned by one run.
 pub const MAX_PAGES: usize = 8192;
-/// The most buffers in one vectored request (the kernel's `IOV_MAX`).
-const IOV_MAX: usize = 1024;
 
 /// What became of a run.
 pub struct Ran {
@@ -35,8 +34,6 @@ pub struct Ran {
     /// The block after the last.
     pub next: LBlock,
 }
-
-type Pieces = SmallVec<[Mapping; 8]>;
 
 /// How blocks of a run, from its first on or from where the part before ended, were entered into
 /// the map.
@@ -50,15 +47,11 @@ struct Mapped {
     token: Option<DataToken>,
 }
 
-/// Where to go on after a run that failed: its pages are gone from the cache, so just on.
-pub fn past_failure(first: LBlock, _max: usize) -> LBlock {
-    first
-}
-
 /// Takes a run at or after `from`, maps it, writes it, completes it. The caller holds [`Inode::wb`].
 pub fn write_run(
     vol: &Volume,
     wb: &Writeback,
+    stats: &PassStats,
     inode: &Arc<Inode>,
     from: LBlock,
     end: u64,
@@ -68,10 +61,12 @@ pub fn write_run(
     if taken.is_empty() {
         return Ok(Ran { pages: 0, next: from });
     }
-    wb.stats.run(taken.len());
-    let done = write_taken(vol, wb, inode, &taken);
+    PassStats::add(&stats.runs, 1);
+    trace::event!(DaWritePages, inode.ino, first_page: taken.first.0, nr_to_write: taken.len());
+    let done = write_taken(vol, stats, inode, &taken);
     if let Err(e) = &done {
-        wb.failed(inode, &taken, e);
+        PassStats::add(&stats.errors, 1);
+        failed(vol, inode, &taken, e);
     }
     let dropped = inode.pages.lock().written(taken.first, taken.len());
     inode.pages_idle.notify_all();
@@ -80,13 +75,13 @@ pub fn write_run(
     Ok(Ran { pages: taken.len(), next: LBlock(u32::try_from(taken.end()).unwrap_or(u32::MAX)) })
 }
 
-fn write_taken(vol: &Volume, wb: &Writeback, inode: &Arc<Inode>, taken: &Taken) -> Result<()> {
+fn write_taken(vol: &Volume, stats: &PassStats, inode: &Arc<Inode>, taken: &Taken) -> Result<()> {
     if vol.journals_data(inode) {
         return journal_run(vol, inode, taken);
     }
     if let Some(pieces) = mapped_already(vol, inode, taken)? {
         give_back(inode, taken.reserved);
-        write_pieces(vol, wb, taken, &pieces)?;
+        write_pieces(vol, stats, taken, &pieces)?;
         return complete(
             vol,
             inode,
@@ -97,8 +92,8 @@ fn write_taken(vol: &Volume, wb: &Writeback, inode: &Arc<Inode>, taken: &Taken) 
     let mut reservation = inode.take_reservation(taken.reserved);
     let mut at = u64::from(taken.first.0);
     while at < taken.end() {
-        let mut mapped = map_part(vol, inode, taken, at, &mut reservation)?;
-        let written = write_pieces(vol, wb, taken, &mapped.pieces);
+        let mut mapped = map_part(vol, stats, inode, taken, at, &mut reservation)?;
+        let written = write_pieces(vol, stats, taken, &mapped.pieces);
         if let Some(t) = mapped.token.take() {
             match &written {
                 Ok(()) => t.done(),
@@ -137,6 +132,7 @@ fn mapped_already(vol: &Volume, inode: &Inode, taken: &Taken) -> Result<Option<P
 /// the journal.
 fn map_part(
     vol: &Volume,
+    stats: &PassStats,
     inode: &Arc<Inode>,
     taken: &Taken,
     from: u64,
@@ -150,8 +146,14 @@ fn map_part(
         let left = (taken.end() - out.end) as u32;
         let lblk = LBlock(out.end as u32);
         match map_piece(vol, inode, &mut h, lblk, left, nolock, reservation) {
-            Ok((m, convert)) => {
-                out.convert |= convert;
+            Ok((m, how)) => {
+                out.convert |= how.convert;
+                if how.fresh {
+                    PassStats::add(&stats.allocations, 1);
+                    PassStats::add(&stats.extents, u64::from(!how.continues));
+                }
+                trace::event!(DaWritePagesExtent, inode.ino, lblk: m.lblk.0, len: m.len,
+                    pblk: m.pblk.0, unwritten: m.state == State::Unwritten);
                 out.end += u64::from(m.len);
                 out.pieces.push(m);
             }
@@ -169,7 +171,17 @@ fn map_part(
     Ok(out)
 }
 
-/// Maps one piece; whether it is to be converted once it is written.
+/// How a piece came to be mapped.
+struct Entered {
+    /// It is to be converted once it is written.
+    convert: bool,
+    /// It was a hole.
+    fresh: bool,
+    /// On the device it follows the block before it.
+    continues: bool,
+}
+
+/// Maps one piece.
 fn map_piece(
     vol: &Volume,
     inode: &Inode,
@@ -178,21 +190,29 @@ fn map_piece(
     left: u32,
     nolock: bool,
     reservation: &mut Option<Reservation>,
-) -> Result<(Mapping, bool)> {
+) -> Result<(Mapping, Entered)> {
     let ctx = vol.map_ctx();
     let mut map = inode.map_mut()?;
     let m = map.lookup(&ctx, lblk, left)?;
     match m.state {
-        State::Written => Ok((m, false)),
+        State::Written => Ok((m, Entered { convert: false, fresh: false, continues: false })),
         State::Unwritten => {
             // The split happens now, so that the conversion needs no block.
             let how = how_to(inode, Enter::InFlight, reservation.as_mut());
-            Ok((map.split_at(&ctx, h, lblk, m.len, how)?, true))
+            let m = map.split_at(&ctx, h, lblk, m.len, how)?;
+            Ok((m, Entered { convert: true, fresh: false, continues: false }))
         }
         State::Hole => {
             let enter = if nolock { Enter::InFlight } else { Enter::Written };
             let how = how_to(inode, enter, reservation.as_mut());
-            Ok((map.allocate(&ctx, h, lblk, m.len, how)?, nolock))
+            let m = map.allocate(&ctx, h, lblk, m.len, how)?;
+            let before = match lblk.0.checked_sub(1) {
+                Some(b) => Some(map.lookup(&ctx, LBlock(b), 1)?),
+                None => None,
+            };
+            let continues =
+                before.is_some_and(|b| b.state != State::Hole && b.pblk.plus(1) == m.pblk);
+            Ok((m, Entered { convert: nolock, fresh: true, continues }))
         }
     }
 }
@@ -219,39 +239,23 @@ fn give_back(inode: &Inode, reserved: u32) {
     }
 }
 
-/// Writes the bytes of the run, one vectored request per contiguous stretch of the device.
-fn write_pieces(vol: &Volume, wb: &Writeback, taken: &Taken, pieces: &Pieces) -> Result<()> {
-    let bs = vol.geo.block_size;
-    let mut slices: SmallVec<[IoSlice<'_>; 64]> = SmallVec::new();
-    for m in pieces {
-        let first = (m.lblk.0 - taken.first.0) as usize;
-        let bufs = &taken.bufs[first..first + m.len as usize];
-        for (i, chunk) in bufs.chunks(IOV_MAX).enumerate() {
-            slices.clear();
-            slices.extend(chunk.iter().map(|b| IoSlice::new(b)));
-            let at = m.pblk.plus((i * IOV_MAX) as u64);
-            wb.stats.request(chunk.len() as u64 * bs.bytes64());
-            vol.dev.write_vectored_at(&slices, bs.offset(at))?;
-        }
-    }
-    Ok(())
-}
-
 /// The data is on the device: the range turns written, the size follows.
 fn complete(vol: &Volume, inode: &Arc<Inode>, taken: &Taken, mapped: &Mapped) -> Result<()> {
     if !mapped.convert && !size_moves(vol, inode, taken, mapped.end) {
         return Ok(());
     }
-    let credits = inode.map()?.credits_for_convert() * mapped.pieces.len() as u32 + 1;
+    // A range of many pieces needs more than one transaction takes: after each handle the size has
+    // followed what is converted, and the rest is unwritten.
+    let credits = inode.map()?.credits_for_convert() + 1;
     let mut h = vol.journal.start("end_io", credits)?;
-    if mapped.convert {
-        let ctx = vol.map_ctx();
-        let mut map = inode.map_mut()?;
-        for m in &mapped.pieces {
-            if m.state == State::Unwritten {
-                map.convert(&ctx, &mut h, m.lblk, m.len)?;
-            }
+    let ctx = vol.map_ctx();
+    for m in mapped.pieces.iter().filter(|m| mapped.convert && m.state == State::Unwritten) {
+        if !h.ensure(credits)? {
+            move_disk_size(vol, inode, taken, u64::from(m.lblk.0));
+            inode.store(vol, &mut h)?;
+            h.restart(credits)?;
         }
+        inode.map_mut()?.convert(&ctx, &mut h, m.lblk, m.len)?;
     }
     move_disk_size(vol, inode, taken, mapped.end);
     inode.store(vol, &mut h)?;
@@ -360,16 +364,18 @@ fn journal_piece(
     Ok(m.len)
 }
 
-impl Writeback {
-    /// A write-out failed: every open file reports it once; the log says what and where.
-    pub(super) fn failed(&self, inode: &Inode, taken: &Taken, e: &Error) {
-        inode.wb_errors.fetch_add(1, Ordering::AcqRel);
-        self.stats.errors.fetch_add(1, Ordering::Relaxed);
-        log::error!(
-            "inode {}: write-out of blocks {}..{} failed: {e}; their data is lost",
-            inode.ino,
-            taken.first,
-            taken.end()
-        );
+/// A write-out failed: every open file reports it once, the superblock records it, the log says what
+/// and where.
+fn failed(vol: &Volume, inode: &Inode, taken: &Taken, e: &Error) {
+    inode.wb_errors.fetch_add(1, Ordering::AcqRel);
+    log::error!(
+        "inode {}: write-out of blocks {}..{} failed: {e}; their data is lost",
+        inode.ino,
+        taken.first,
+        taken.end()
+    );
+    if let Error::Io { offset, .. } = e {
+        let block = Block(vol.geo.block_size.index(*offset));
+        vol.note_io_error("writepages", inode.ino, block, e);
     }
 }
