@@ -550,7 +550,10 @@ impl Filesystem for Adaptor {
         mut reply: ReplyDirectoryPlus,
     ) {
         if self.ctl.owns(ino) {
-            return reply.error(errno(&Error::NotSupported));
+            return match self.ctl.readdirplus(offset, &mut reply) {
+                Ok(()) => reply.ok(),
+                Err(e) => reply.error(errno(&e)),
+            };
         }
         let r = self.fs.readdir(ino_of(ino), offset, &mut |e| {
             let name = OsStr::from_bytes(e.name);

@@ -7,7 +7,7 @@ use crate::{
     options::{Control, ControlName, Scope},
     types::Ino,
 };
-use fuser::{FileAttr, FileType, INodeNo, ReplyDirectory};
+use fuser::{FileAttr, FileType, Generation, INodeNo, ReplyDirectory, ReplyDirectoryPlus};
 use parking_lot::Mutex;
 use std::{
     collections::HashMap,
@@ -17,7 +17,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
 const BASE: u64 = 1 << 32;
@@ -146,14 +146,32 @@ impl CtlDir {
         })
     }
 
-    /// Lists the directory.
-    pub fn readdir(&self, offset: u64, reply: &mut ReplyDirectory) -> Result<()> {
+    /// The directory's entries from `offset` on: node id, position behind it, kind, name.
+    fn entries(&self, offset: u64) -> impl Iterator<Item = (INodeNo, u64, FileType, &str)> {
         let dots = [(".", FileType::Directory), ("..", FileType::Directory)];
         let files = self.names.iter().map(|n| (n.name, FileType::RegularFile));
         let skip = usize::try_from(offset).unwrap_or(usize::MAX);
-        for (i, (name, kind)) in dots.into_iter().chain(files).enumerate().skip(skip) {
+        dots.into_iter().chain(files).enumerate().skip(skip).map(|(i, (name, kind))| {
             let ino = INodeNo(if i < 2 { BASE } else { BASE + i as u64 - 1 });
-            if reply.add(ino, i as u64 + 1, kind, name) {
+            (ino, i as u64 + 1, kind, name)
+        })
+    }
+
+    /// Lists the directory.
+    pub fn readdir(&self, offset: u64, reply: &mut ReplyDirectory) -> Result<()> {
+        for (ino, next, kind, name) in self.entries(offset) {
+            if reply.add(ino, next, kind, name) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lists the directory with attributes.
+    pub fn readdirplus(&self, offset: u64, reply: &mut ReplyDirectoryPlus) -> Result<()> {
+        for (ino, next, _, name) in self.entries(offset) {
+            let a = self.getattr(ino)?;
+            if reply.add(ino, next, name, &Duration::ZERO, &a, Generation(0)) {
                 break;
             }
         }

@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod control_dir;
 mod kill;
 mod parallel;
 mod programs;
