@@ -213,8 +213,8 @@ fn the_log_wraps_many_times() {
         (sb.start(), sb.sequence())
     };
     assert!(start > 0 && seq.0 > 100, "the tail moved: {start} {seq}");
-    let r = recover(dev.clone()).unwrap();
-    assert!(r.transactions > 0);
+    // Whether anything is left to replay depends on how far the checkpoint got by itself.
+    recover(dev.clone()).unwrap();
     for b in FREE..FREE + 120 {
         // The last transaction that wrote it.
         let want = (1..=200u32).rev().find(|i| {
