@@ -378,6 +378,7 @@ impl Model {
                 }
                 self.add(new, node, done)?;
             }
+            Op::Exchange { old, new } if old == new => {}
             Op::Exchange { old, new } => {
                 let (a, b) = (self.take(old, done)?, self.take(new, done)?);
                 self.add(old, b, done)?;
