@@ -6,6 +6,7 @@
 use super::buddy::Extent;
 use super::report::DeliverAtEnd;
 use super::{Allocator, Run};
+use crate::device::seeded::{self, Fault};
 use crate::error::{Corrupt, Error, Result};
 use crate::journal::{CommitListener, Handle, Journal};
 use crate::trace;
@@ -89,6 +90,9 @@ impl Allocator {
         self.note(tid, g);
         drop(e);
         self.counters.freed(x.len.into());
+        if seeded::on(Fault::FreedReusedAtOnce) {
+            self.committed(tid);
+        }
         Ok(())
     }
 

@@ -203,7 +203,11 @@ impl Checker {
         if self.promise == Promise::Nothing && versions.len() > 1 {
             return None;
         }
-        let fits = |o: usize| versions.iter().any(|v| v.data.get(o) == Some(&f.data[o]));
+        // Data that could not be written leaves a hole or an unwritten extent.
+        let holes = self.model.nodes[node].loose.is_some();
+        let fits = |o: usize| {
+            versions.iter().any(|v| v.data.get(o) == Some(&f.data[o])) || holes && f.data[o] == 0
+        };
         let first = (0..size).find(|o| !fits(*o))?;
         let count = (first..size).filter(|o| !fits(*o)).count();
         let poison = f.data[first..].iter().take(16).all(|b| *b == super::POISON);

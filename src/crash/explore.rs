@@ -125,6 +125,11 @@ pub fn explore(
         let doubtful = points[i..].iter().filter(|p| !p.pending.is_empty()).count().max(1);
         let sure = points.len() - i - doubtful.min(points.len() - i);
         let share = left.saturating_sub(sure) / doubtful;
+        // More instants than states: some are left out.
+        let ahead = (points.len() - i) as u64;
+        if left == 0 || (left as u64) < ahead && rng.below(ahead) >= left as u64 {
+            continue;
+        }
         let share = if point.pending.is_empty() { 1 } else { share.max(1) };
         let states = history.states(point, share, &mut rng);
         for state in states.into_iter().take(left) {

@@ -29,7 +29,7 @@ pub use history::History;
 pub use model::Model;
 pub use op::{How, Op};
 pub use oracle::{e2fsck, kernel};
-pub use record::{ImageSpec, Recorded, Setup, make_image, record};
+pub use record::{Faulty, ImageSpec, Recorded, Setup, make_image, record, record_faulty};
 pub use rng::Rng;
 pub use state::State;
 

@@ -47,8 +47,10 @@ pub struct Inode {
     pub xattrs: BTreeMap<String, Vec<u8>>,
     /// Contents, oldest first; empty but for files.
     pub versions: Vec<Version>,
-    /// An operation on the contents failed half-way: any version may show through.
-    pub loose: bool,
+    /// Something about the contents failed: any version from this one on may show through.
+    pub loose: Option<usize>,
+    /// The newest version that was made durable.
+    claimed: usize,
     /// Operations done after its last change of names or attributes.
     changed: usize,
     /// The same for what fdatasync vouches for.
@@ -63,7 +65,7 @@ impl Inode {
             _ => Vec::new(),
         };
         let xattrs = BTreeMap::new();
-        Inode { what, mode, xattrs, versions, loose: false, changed: op, born: op }
+        Inode { what, mode, xattrs, versions, loose: None, claimed: 0, changed: op, born: op }
     }
 }
 
@@ -191,7 +193,8 @@ impl Model {
         let claimed = self.claims.iter().filter(|c| c.seq < at).flat_map(|c| &c.files);
         let claimed = claimed.filter(|f| f.0 == node).map(|f| f.1);
         let implied = self.implied.iter().filter(|c| c.0 <= k && c.1 == node).map(|c| c.2);
-        let low = if i.loose { 0 } else { claimed.chain(implied).max().unwrap_or(0) };
+        let low = claimed.chain(implied).max().unwrap_or(0);
+        let low = low.min(i.loose.unwrap_or(low));
         let high = i.versions.iter().take_while(|v| v.op <= begun).count().max(1);
         &i.versions[low.min(high - 1)..high]
     }
@@ -255,7 +258,8 @@ impl Model {
         f(&mut data);
         if !ok {
             // As far as it got.
-            i.loose = true;
+            let last = i.versions.len() - 1;
+            i.loose.get_or_insert(last);
             let old = &i.versions.last()?.data;
             let mut back = (**old).clone();
             std::mem::swap(&mut back, &mut data);
@@ -266,6 +270,15 @@ impl Model {
     }
 
     fn claim(&mut self, s: &Step, tree: usize, files: Vec<(Node, usize)>) {
+        for &(node, version) in &files {
+            let i = &mut self.nodes[node];
+            if s.ok {
+                i.claimed = version;
+            } else {
+                // What was not durable before may be lost, and its caller knows.
+                i.loose.get_or_insert(i.claimed);
+            }
+        }
         if let Some(seq) = s.end.filter(|_| s.ok) {
             self.claims.push(Claim { seq, tree, files });
         }
@@ -341,6 +354,10 @@ impl Model {
             }
             Op::Close { path } => {
                 self.open.remove(path);
+            }
+            Op::Writeout { path } if !s.ok => {
+                let node = self.resolve(path)?;
+                self.claim(s, 0, vec![(node, 0)]);
             }
             Op::Checkpoint | Op::Sleep { .. } | Op::Writeout { .. } => {}
             _ if !s.ok => {}
@@ -584,7 +601,7 @@ mod tests {
             &log(&["begin 0 create /a", "end 0 ok", "begin 1 write /a 0 9", "end 1 x"]),
             1024,
         );
-        assert!(m.nodes[1].loose);
+        assert_eq!(m.nodes[1].loose, Some(0));
         assert_eq!(m.versions(1, 1, 4).len(), 3);
     }
 }

@@ -4,7 +4,8 @@ use super::POISON;
 use super::content;
 use super::model::ACL;
 use super::op::{How, Op, acl_bytes};
-use crate::device::{BlockDevice, MemDevice, Recorder};
+use crate::device::fault::{Counts, Rule};
+use crate::device::{BlockDevice, FaultDevice, MemDevice, Recorder};
 use crate::error::{Error, Result};
 use crate::fs::{Cred, Fs, SetAttr, WriteHow};
 use crate::options::{DataMode, MountOptions};
@@ -90,6 +91,63 @@ pub fn record(setup: &Setup, ops: &[Op], scratch: &Path) -> io::Result<Recorded>
 fn record_on(image: MemDevice, setup: &Setup, ops: &[Op], scratch: &Path) -> io::Result<Recorded> {
     let log = scratch.join(format!("log-{}", std::process::id()));
     let rec = Arc::new(Recorder::create(Arc::new(image.snapshot()), &log)?);
+    let played = play(&rec, setup, ops)?;
+    played.ended.map_err(other)?;
+    Ok(Recorded { image, log, promise: played.promise, failed: played.failed })
+}
+
+/// A run on a device that fails.
+pub struct Faulty {
+    /// The image before.
+    pub image: MemDevice,
+    /// What is on the device in the end.
+    pub disk: MemDevice,
+    /// The log of what was asked of the device, failures included.
+    pub log: PathBuf,
+    /// What [`super::Promise`] holds for it.
+    pub promise: super::Promise,
+    /// Every error that a caller saw: of mounting, operations, unmounting.
+    pub errors: Vec<String>,
+    /// The requests that reached the device, and how many of them failed.
+    pub counts: Counts,
+}
+
+/// Runs `ops` on `image` over a device that fails by `rules`.
+///
+/// # Errors
+/// Of the log. What the device fails is part of the result.
+pub fn record_faulty(
+    image: &MemDevice,
+    rules: &[Rule],
+    setup: &Setup,
+    ops: &[Op],
+    scratch: &Path,
+) -> io::Result<Faulty> {
+    let log = scratch.join(format!("faulty-{}", std::process::id()));
+    let disk = Arc::new(image.snapshot());
+    let faulty = Arc::new(FaultDevice::new(disk.clone()));
+    rules.iter().for_each(|r| faulty.add(r.clone()));
+    let rec = Arc::new(Recorder::create(faulty.clone(), &log)?);
+    let (promise, errors) = match play(&rec, setup, ops) {
+        Ok(p) => {
+            let ended = p.ended.err().map(|e| format!("unmount: {e}"));
+            (p.promise, p.failed.into_iter().chain(ended).collect())
+        }
+        Err(e) => (super::Promise::NoStale, vec![format!("mount: {e}")]),
+    };
+    rec.sync()?;
+    let (image, disk) = (image.snapshot(), disk.snapshot());
+    Ok(Faulty { image, disk, log, promise, errors, counts: faulty.counts() })
+}
+
+struct Played {
+    promise: super::Promise,
+    failed: Vec<String>,
+    /// How unmounting went.
+    ended: Result<()>,
+}
+
+fn play(rec: &Arc<Recorder>, setup: &Setup, ops: &[Op]) -> io::Result<Played> {
     let quiet = "commit=600,dirty_writeback=600,dirty_expire=600";
     let options = MountOptions::parse(&[quiet, &setup.options]).map_err(|e| other(e.0))?;
     let fs = Fs::mount(rec.clone(), &options).map_err(other)?;
@@ -122,10 +180,10 @@ fn record_on(image: MemDevice, setup: &Setup, ops: &[Op], scratch: &Path) -> io:
             }
         }
     }
-    fs.unmount().map_err(other)?;
+    let ended = fs.unmount();
     rec.mark("unmounted");
     rec.sync()?;
-    Ok(Recorded { image, log, promise, failed })
+    Ok(Played { promise, failed, ended })
 }
 
 struct Run<'a> {

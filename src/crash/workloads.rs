@@ -21,6 +21,7 @@ pub const NAMES: &[&str] = &[
     "overwrite",
     "reuse",
     "fragmented",
+    "wrap",
 ];
 
 /// A workload by name; `random:SEED` for a random one. `None` if there is none of that name. `block` is the
@@ -225,6 +226,20 @@ pub fn by_name(name: &str, block: u64) -> Option<Vec<Op>> {
                 if round % 2 == 1 {
                     t += "checkpoint\n";
                 }
+            }
+            t
+        }
+        "wrap" => {
+            // More commits than the log holds.
+            let mut t = "mkdir /d\n".to_string();
+            for i in 0..130 {
+                t += &format!(
+                    "create /d/f{}\nwrite /d/f{} 0 100\nfsync /d/f{}\n",
+                    i % 7,
+                    i % 7,
+                    i % 7
+                );
+                t += &format!("rename /d/f{} /d/g{}\n", i % 7, i % 5);
             }
             t
         }

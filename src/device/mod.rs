@@ -81,6 +81,7 @@ mod raw;
 pub mod reclog;
 pub mod recorder;
 pub mod request;
+pub mod seeded;
 pub mod stack;
 pub mod stats;
 

@@ -1,6 +1,7 @@
 //! Reading and writing files, fsync.
 
 use super::{Cred, Fs};
+use crate::device::seeded::{self, Fault};
 use crate::{
     device::AlignedBuf,
     dio,
@@ -257,6 +258,9 @@ impl Fs {
         {
             let mut a = i.attrs_mut();
             a.size = a.size.max(end);
+            if seeded::on(Fault::SizeBeforeData) {
+                a.rec.size = a.size;
+            }
             let now = self.vol.now();
             a.rec.mtime = now;
             a.rec.ctime = now;
@@ -279,7 +283,7 @@ impl Fs {
     pub(super) fn zero_tail(&self, i: &Arc<Inode>, size: u64) -> Result<()> {
         let bs = self.vol.geo.block_size;
         let within = bs.within(size);
-        if within == 0 || !i.has_map() {
+        if within == 0 || !i.has_map() || seeded::on(Fault::TailNotZeroed) {
             return Ok(());
         }
         let l = LBlock(u32::try_from(bs.index(size)).map_err(|_| Error::TooBig)?);
@@ -346,6 +350,9 @@ impl Fs {
             let mut h = self.vol.journal.start("fsync", 2)?;
             i.store_times(&self.vol, &mut h)?;
             h.stop()?;
+        }
+        if seeded::on(Fault::FsyncWithoutCommit) {
+            return Ok(());
         }
         self.vol.journal.wait_commit_flush(i.sync_tid(datasync))
     }

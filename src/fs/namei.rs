@@ -3,6 +3,7 @@
 //! Each is one journal handle, so that after a crash it has happened or not.
 
 use super::{Cred, Fs, Stat};
+use crate::device::seeded::{self, Fault};
 use crate::{
     dir,
     error::{Error, Result},
@@ -292,6 +293,11 @@ impl Fs {
         let credits = dir::CHANGE_CREDITS + ORPHAN_CREDITS + 4;
         let mut h = self.vol.journal.start("unlink", credits)?;
         self.op("unlink", dir::remove(&self.vol, &mut h, &d, name))?;
+        if seeded::on(Fault::UnlinkInTwo) {
+            h.stop()?;
+            self.vol.journal.commit_all()?;
+            h = self.vol.journal.start("unlink", credits)?;
+        }
         self.drop_link(&mut h, &i)?;
         self.dir_changed(&mut h, &d, 0)?;
         drop(guard);

@@ -5,6 +5,7 @@
 //! descendants, then directories that are moved or replaced, by number.
 
 use super::{Cred, Fs, namei::check_name};
+use crate::device::seeded::{self, Fault};
 use crate::{
     dir,
     error::{Error, Result},
@@ -126,7 +127,7 @@ impl Fs {
         new_name: &[u8],
         exchange: bool,
     ) -> Result<()> {
-        if !self.vol.conf.auto_da_alloc {
+        if !self.vol.conf.auto_da_alloc || seeded::on(Fault::RenameWithoutData) {
             return Ok(());
         }
         let find = |d: &Arc<Inode>, n: &[u8]| -> Result<Option<Arc<Inode>>> {

@@ -1,6 +1,7 @@
 //! setattr: chmod, chown, utimens, truncate.
 
 use super::{Cred, Fs, Stat, reap};
+use crate::device::seeded::{self, Fault};
 use crate::{
     error::{Error, Result},
     inode::{Inode, Share, mode, orphan::ORPHAN_CREDITS, truncate},
@@ -192,7 +193,7 @@ impl Fs {
         // The tail of the last block is zeroed on the device before the size commits.
         let within = bs.within(size);
         let mut size_follows = false;
-        if within != 0 && size < i.size() {
+        if within != 0 && size < i.size() && !seeded::on(Fault::TailNotZeroed) {
             let l = LBlock(from.0 - 1);
             let start = u64::from(l.0) << bs.log2();
             let had = {

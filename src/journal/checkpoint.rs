@@ -9,7 +9,10 @@ use super::log_store::Log;
 use super::transaction::Captured;
 use super::{Backend, Journal};
 use crate::cache::{BlockMap, Buffer};
-use crate::device::{AlignedBuf, cause};
+use crate::device::{
+    AlignedBuf, cause,
+    seeded::{self, Fault},
+};
 use crate::error::Result;
 use crate::trace;
 use crate::types::{Block, Tid};
@@ -222,14 +225,21 @@ impl Journal {
             if !done {
                 trace::event!(Jbd2Checkpoint, -, blocks: batch.len());
                 self.check_commit()?;
-                let r = home::write(&**self.cache().dev(), bs, &batch);
+                let r = if seeded::on(Fault::CheckpointUncommitted) {
+                    let now: Vec<_> = batch.iter().map(|c| (c.block, c.buf.data())).collect();
+                    home::write(&**self.cache().dev(), bs, &now)
+                } else {
+                    home::write(&**self.cache().dev(), bs, &batch)
+                };
                 let mut cp = log.checkpoint.lock();
                 cp.in_flight.clear();
                 log.batch_ended.notify_all();
                 drop(cp);
                 r?;
                 self.check_commit()?;
-                self.flusher.flush()?;
+                if !seeded::on(Fault::NoFlushBeforeTail) {
+                    self.flusher.flush()?;
+                }
             }
             let (finished, pending) = {
                 let mut cp = log.checkpoint.lock();
@@ -258,7 +268,9 @@ impl Journal {
             (cp.drop_finished(), cp.tail())
         };
         self.check_commit()?;
-        log.write_tail(tail.seq, tail.start, self.opts.barrier)?;
+        if !seeded::on(Fault::SpaceBeforeTail) {
+            log.write_tail(tail.seq, tail.start, self.opts.barrier)?;
+        }
         let mut st = self.state.lock();
         st.log_free += freed;
         if st.space_waiters > 0 {

@@ -6,6 +6,7 @@ use super::log_write::Record;
 use super::superblocks::now;
 use super::transaction::{Captured, Transaction};
 use crate::device::AlignedBuf;
+use crate::device::seeded::{self, Fault};
 use crate::error::{Error, Result};
 use crate::types::Block;
 
@@ -49,11 +50,13 @@ impl Journal {
         } else {
             record.write(&log.map, log.ring, head)?;
             self.check_commit()?;
-            self.flusher.flush()?;
+            if !seeded::on(Fault::NoFlushBeforeCommit) {
+                self.flusher.flush()?;
+            }
             self.check_commit()?;
             let (at, _) = log.map.locate(commit_at)?;
             let off = log.map.block_size().offset(at);
-            if self.opts.barrier {
+            if self.opts.barrier && !seeded::on(Fault::CommitNotStable) {
                 log.map.dev().write_fua(&commit, off)?;
             } else {
                 log.map.dev().write_at(&commit, off)?;

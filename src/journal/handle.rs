@@ -5,6 +5,7 @@ use super::transaction::Transaction;
 use super::{Journal, ReservedHandle, nesting};
 use crate::cache::Buffer;
 use crate::device::AlignedBuf;
+use crate::device::seeded::{self, Fault};
 use crate::error::{Corrupt, Error, Result};
 use crate::ondisk::Seal;
 use crate::types::{Block, Tid};
@@ -98,7 +99,7 @@ impl Handle {
     /// As [`Handle::modify`].
     pub fn forget(&mut self, block: Block) -> Result<()> {
         self.check()?;
-        let logs = self.journal.has_log();
+        let logs = self.journal.has_log() && !seeded::on(Fault::MissingRevoke);
         let revokes = self.txn.forget(block, logs);
         // The first record of each revoke block pays for it.
         if revokes.is_some_and(|n| n % self.journal.revokes_per_block() == 1) {

@@ -3,7 +3,10 @@
 
 use super::{Backend, Journal};
 use crate::cache::SuperBuf;
-use crate::device::{AlignedBuf, BlockDevice};
+use crate::device::{
+    AlignedBuf, BlockDevice,
+    seeded::{self, Fault},
+};
 use crate::error::{Corrupt, Error, Result};
 use crate::ondisk::superblock::{ErrorRecord, errcode};
 use crate::ondisk::{Incompat, SUPERBLOCK_SIZE, Superblock};
@@ -18,6 +21,9 @@ impl Journal {
     /// Sets or clears RECOVER in memory and on the device, stable on return. Only while no transaction
     /// runs and all of them are at home: what is in memory is what belongs on the device.
     pub(super) fn write_recover_flag(&self, on: bool) -> Result<()> {
+        if seeded::on(Fault::NoRecoverFlag) {
+            return Ok(());
+        }
         let sb = SuperBuf::load(self.cache())?;
         sb.buf
             .change(|block| edit(sb.slice_mut(block), |s| s.set_incompat(Incompat::RECOVER, on)))?;

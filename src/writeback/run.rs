@@ -12,6 +12,7 @@ use super::{
     stats::PassStats,
     submit::{Pieces, write_pieces},
 };
+use crate::device::seeded::{self, Fault};
 use crate::{
     alloc::{Kind, Reservation},
     cache::pages::Taken,
@@ -93,6 +94,14 @@ fn write_taken(vol: &Volume, stats: &PassStats, inode: &Arc<Inode>, taken: &Take
     let mut at = u64::from(taken.first.0);
     while at < taken.end() {
         let mut mapped = map_part(vol, stats, inode, taken, at, &mut reservation)?;
+        // With the commit at the worst moment.
+        if seeded::on(Fault::ConvertBeforeData) && mapped.convert {
+            complete(vol, inode, taken, &mapped)?;
+            vol.journal.commit_all()?;
+        }
+        if seeded::on(Fault::OrderedNotWaited) && mapped.token.take().is_some() {
+            vol.journal.commit_all()?;
+        }
         let written = write_pieces(vol, stats, taken, &mapped.pieces);
         if let Some(t) = mapped.token.take() {
             match &written {
