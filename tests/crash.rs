@@ -6,7 +6,8 @@
 
 use std::path::Path;
 use uext4::crash::{
-    Budget, Checker, Failing, History, ImageSpec, Op, Report, Setup, explore, record, workloads,
+    Budget, Checker, Failing, History, ImageSpec, Op, Report, Setup, explore, record,
+    record_threads, workloads,
 };
 
 fn full() -> bool {
@@ -117,6 +118,30 @@ fn random_workloads() {
         let name = format!("random:{seed}");
         let ops = workloads::by_name(&name, if seed % 2 == 0 { 1024 } else { 4096 }).unwrap();
         try_ops(&name, &ops, &setup, &budget, scratch.path());
+    }
+}
+
+/// Four threads at once, with commits, flusher and reaper at their own pace.
+#[test]
+fn threads_at_once() {
+    let scratch = tempfile::tempdir().unwrap();
+    let budget = Budget { states: 150, fsck_every: 2, interrupt_every: 11, ..Budget::default() };
+    for seed in 0..if full() { 200 } else { 8u64 } {
+        let options = ["dioread_nolock", "dioread_lock", "data=journal", "nodelalloc"];
+        let options = format!(
+            "{},commit=1,dirty_writeback=1,dirty_expire=1",
+            options[seed as usize % options.len()]
+        );
+        let setup = setup(16, if seed % 2 == 0 { SMALL } else { USUAL }, &options);
+        let each: Vec<Vec<Op>> =
+            (0..4).map(|t| workloads::random(seed * 4 + t, 80, 1024)).collect();
+        let recorded = record_threads(&setup, &each, scratch.path()).unwrap();
+        let history = History::new(recorded.image, &recorded.log).unwrap();
+        let checker = Checker::new(&history.base, &history.entries, recorded.promise).unwrap();
+        let report = explore(&history, &checker, &budget, scratch.path(), &mut |_, _| {}).unwrap();
+        if let Some(f) = report.failing.first() {
+            panic!("{}", tell(&format!("threads, seed {seed}"), &setup, f));
+        }
     }
 }
 

@@ -29,7 +29,9 @@ pub use history::History;
 pub use model::Model;
 pub use op::{How, Op};
 pub use oracle::{e2fsck, kernel};
-pub use record::{Faulty, ImageSpec, Recorded, Setup, make_image, record, record_faulty};
+pub use record::{
+    Faulty, ImageSpec, Recorded, Setup, make_image, record, record_faulty, record_threads,
+};
 pub use rng::Rng;
 pub use state::State;
 

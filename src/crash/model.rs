@@ -335,7 +335,7 @@ impl Model {
                     if mode & 0x08 != 0 {
                         d.drain(a.min(d.len())..b.min(d.len()));
                     }
-                    if mode & 0x20 != 0 {
+                    if mode & 0x20 != 0 && a <= d.len() {
                         d.splice(a..a, std::iter::repeat_n(0, b - a));
                     }
                 })?;

@@ -96,6 +96,40 @@ fn record_on(image: MemDevice, setup: &Setup, ops: &[Op], scratch: &Path) -> io:
     Ok(Recorded { image, log, promise: played.promise, failed: played.failed })
 }
 
+/// Runs several workloads at once, each in a thread of its own and below a directory of its own (`/t0`,
+/// `/t1`, ...). There are no marks: what is checked is the file system, not what was promised.
+///
+/// # Errors
+/// As [`record`].
+pub fn record_threads(setup: &Setup, all: &[Vec<Op>], scratch: &Path) -> io::Result<Recorded> {
+    let image = make_image(&setup.image, scratch)?;
+    let log = scratch.join(format!("log-{}", std::process::id()));
+    let rec = Arc::new(Recorder::create(Arc::new(image.snapshot()), &log)?);
+    let options = MountOptions::parse(&[&setup.options]).map_err(|e| other(e.0))?;
+    let fs = Fs::mount(rec.clone(), &options).map_err(other)?;
+    let mut tops = Vec::new();
+    for i in 0..all.len() {
+        let name = format!("t{i}");
+        let s = fs.mkdir(Cred::ROOT, Ino::ROOT, name.as_bytes(), 0o755, 0).map_err(other)?;
+        tops.push(s.ino);
+    }
+    std::thread::scope(|s| {
+        for (ops, top) in all.iter().zip(&tops) {
+            let fs = &fs;
+            s.spawn(move || {
+                let mut run = Run { fs, top: *top, open: BTreeMap::new() };
+                for (i, op) in ops.iter().enumerate() {
+                    // What fails is part of the workload.
+                    let _ = run.step(i, op);
+                }
+            });
+        }
+    });
+    fs.unmount().map_err(other)?;
+    rec.sync()?;
+    Ok(Recorded { image, log, promise: super::Promise::NoStale, failed: Vec::new() })
+}
+
 /// A run on a device that fails.
 pub struct Faulty {
     /// The image before.
@@ -167,7 +201,7 @@ fn play(rec: &Arc<Recorder>, setup: &Setup, ops: &[Op]) -> io::Result<Played> {
         }
         _ => super::Promise::NoStale,
     };
-    let mut run = Run { fs: &fs, open: BTreeMap::new() };
+    let mut run = Run { fs: &fs, top: Ino::ROOT, open: BTreeMap::new() };
     let mut failed = Vec::new();
     for (i, op) in ops.iter().enumerate() {
         rec.mark(&format!("begin {i} {op}"));
@@ -188,6 +222,8 @@ fn play(rec: &Arc<Recorder>, setup: &Setup, ops: &[Op]) -> io::Result<Played> {
 
 struct Run<'a> {
     fs: &'a Fs,
+    /// Where paths begin.
+    top: Ino,
     open: BTreeMap<String, Ino>,
 }
 
@@ -197,7 +233,7 @@ impl Run<'_> {
         if let Some(open) = path.strip_prefix('@') {
             return self.open.get(open).copied().ok_or(Error::NotFound);
         }
-        let mut at = Ino::ROOT;
+        let mut at = self.top;
         for name in path.split('/').filter(|n| !n.is_empty()) {
             let s = self.fs.lookup(at, name.as_bytes())?.ok_or(Error::NotFound)?;
             self.fs.forget(s.ino, 1);
