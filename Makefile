@@ -23,7 +23,7 @@ TEST_TOOLS = /dev/fuse fusermount3:fuse3 mkfs.ext4:e2fsprogs e2fsck:e2fsprogs fi
 	stress-ng:stress-ng dbench:dbench jq:jq python3:python3 xxd:xxd losetup:mount \
 	filefrag:e2fsprogs setpriv:util-linux mkfs.xfs:xfsprogs cc:gcc
 
-.PHONY: all build demo test unit-test mount-test cases check fmt clippy doc install uninstall clean
+.PHONY: all build demo test unit-test mount-test seeded-faults crash cases check fmt clippy doc install uninstall clean
 
 all: build
 
@@ -35,7 +35,7 @@ demo:
 	$(MAKE) build
 	UEXT4=target/release/uext4 scripts/demo
 
-test: test-needs unit-test mount-test
+test: test-needs unit-test seeded-faults mount-test
 
 .PHONY: test-needs
 test-needs:
@@ -62,6 +62,18 @@ MOUNTED = UEXT4_TEST_SCALE=$(SCALE) $(APART) $(CARGO) test --profile checked
 
 mount-test: test-needs target/tools/bin/fsx
 	$(MOUNTED) --test '*' -- $(addprefix --skip ,$(KNOWN_FAULTS))
+
+# Rules broken on purpose: the crash explorer must see each. A build of its own, so without optimisation.
+seeded-faults:
+	$(CARGO) test --features seeded-faults --test seeded
+
+# Every workload, image and mode of docs/crash.md, and random ones; STATES of each.
+STATES ?= 130
+CRASH_RANDOM ?= 40
+crash:
+	$(CARGO) build --profile checked
+	nice $(APART) target/checked/uext4 crash run all $(foreach n,$(shell seq $(CRASH_RANDOM)),random:$n) \
+		--matrix --states $(STATES) --kernel-every 200 --failures 3
 
 known-faults: test-needs
 	$(MOUNTED) --test mounted -- $(KNOWN_FAULTS)

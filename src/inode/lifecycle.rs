@@ -35,6 +35,16 @@ pub fn new_inode(vol: &Volume, h: &mut Handle, n: &NewInode<'_>) -> Result<Arc<I
     let top =
         is_dir && (n.parent.ino == Ino::ROOT || n.parent.flags().contains(InodeFlags::TOPDIR));
     let ino = vol.alloc.alloc_inode(h, n.parent.ino, is_dir, top)?;
+    match fill_slot(vol, h, n, ino) {
+        Ok(inode) => Ok(inode),
+        Err(e) => {
+            vol.alloc.free_inode(h, ino, is_dir)?;
+            Err(e)
+        }
+    }
+}
+
+fn fill_slot(vol: &Volume, h: &mut Handle, n: &NewInode<'_>, ino: Ino) -> Result<Arc<Inode>> {
     let at = vol.slot(ino)?;
     let kind = FileKind::from_mode(n.mode).ok_or(Error::Invalid("file type"))?;
     let parent_flags = n.parent.flags();
