@@ -29,6 +29,7 @@ all: build
 
 build:
 	$(CARGO) build --release
+	$(CARGO) build --release -p uext4-lab
 
 demo:
 	scripts/need mkfs.ext4:e2fsprogs e2fsck:e2fsprogs fusermount3:fuse3
@@ -47,6 +48,7 @@ test-needs:
 unit-test:
 	$(CARGO) test --profile checked --lib --bins --test layers
 	$(CARGO) test --profile checked --doc
+	$(CARGO) test --profile checked -p uext4-bench-core -p uext4-lab
 
 # Root, /dev/fuse and loop devices needed from here on. The mounts are made in a namespace of
 # their own: nobody else holds on to them, and none is left behind.
@@ -88,16 +90,17 @@ target/tools/bin/fsx:
 check: fmt clippy doc unit-test
 
 fmt:
-	$(CARGO) fmt --check
+	$(CARGO) fmt --all --check
 
 clippy:
-	$(CARGO) clippy --all-targets -- -D warnings
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
 
 doc:
 	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --no-deps
 
 install: build
 	install -D -m 755 target/release/uext4 $(BIN)/uext4
+	install -D -m 755 target/release/uext4-lab $(BIN)/uext4-lab
 	install -d $(DESTDIR)$(HELPERDIR)
 	for h in $(HELPERS); do \
 		sed 's|@BINDIR@|$(PREFIX)/bin|' mount-helper/$$h >$(DESTDIR)$(HELPERDIR)/$$h && \
@@ -106,7 +109,7 @@ install: build
 	for m in $(MAN8); do install -D -m 644 docs/man/$$m $(MAN)/man8/$$m || exit 1; done
 
 uninstall:
-	rm -f $(BIN)/uext4
+	rm -f $(BIN)/uext4 $(BIN)/uext4-lab
 	for h in $(HELPERS); do rm -f $(DESTDIR)$(HELPERDIR)/$$h; done
 	for m in $(MAN1); do rm -f $(MAN)/man1/$$m; done
 	for m in $(MAN8); do rm -f $(MAN)/man8/$$m; done

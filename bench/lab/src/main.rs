@@ -1,0 +1,3 @@
+//! `uext4 lab` and `uext4 top`.
+
+fn main() {}
