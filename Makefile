@@ -56,9 +56,8 @@ APART = unshare --mount --propagation private
 
 # Faults that are known and not mended yet, by the tests that show them (README, "Known faults"):
 # run them with `make known-faults`.
-KNOWN_FAULTS = refusals::a_bad_superblock_checksum_and_its_backup refusals::bigalloc refusals::mmp \
-	replay::fast_commits_left_by_the_kernel replay::inline_data \
-	replay::left_by_the_shutdown_ioctl_of_uext4 scale::a_directory_refuses_too_many_links \
+KNOWN_FAULTS = replay::fast_commits_left_by_the_kernel replay::inline_data \
+	scale::a_directory_refuses_too_many_links \
 	scale::full_and_empty_without_extents trees::inline_data trees::ea_inode
 MOUNTED = UEXT4_TEST_SCALE=$(SCALE) $(APART) $(CARGO) test --profile checked
 

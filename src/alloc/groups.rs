@@ -265,6 +265,9 @@ impl Groups {
     /// Locks a group with its buffers at hand, and with its buddy if `buddy`.
     /// `None` if the group is excluded because it is corrupt (which is reported once).
     pub fn enter(&self, g: Group, buddy: bool) -> Result<Option<Entered<'_>>> {
+        if self.geo.cluster_bits != 0 {
+            return Err(Error::NotSupported);
+        }
         let cell = self.cell(g)?;
         let (block, offset) = self.geo.desc_location(g);
         let seal = Seal::GroupDesc { group: g, offset: offset as u32 };

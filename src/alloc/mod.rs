@@ -21,7 +21,8 @@
 //! Lock ranks: an inode's preallocations and locality groups between 6 and 7; a group 7; the list of
 //! pending transactions and the eviction list after it.
 //!
-//! `bigalloc`: a cluster is taken to be a block. [`Allocator::open`] refuses to write such a file system.
+//! `bigalloc`: only what statfs needs is in clusters; such a file system is mounted read-only, and its
+//! bitmaps are never used.
 
 pub mod bitmap;
 pub mod buddy;
@@ -177,8 +178,7 @@ impl Allocator {
     /// `journal`'s commits from here on.
     ///
     /// # Errors
-    /// `Corrupt` if a descriptor is or two groups' tables overlap; `Io`; `Unmountable` for `bigalloc`
-    /// on a writable device.
+    /// `Corrupt` if a descriptor is or two groups' tables overlap; `Io`.
     pub fn open(
         geo: Arc<Geometry>,
         cache: Arc<BufferCache>,
@@ -186,11 +186,6 @@ impl Allocator {
         sb: &Superblock,
         tunables: Tunables,
     ) -> Result<Arc<Allocator>> {
-        if geo.cluster_bits != 0 && !cache.dev().read_only() {
-            return Err(Error::Unmountable(
-                "bigalloc: clusters larger than a block can only be read; mount read-only".into(),
-            ));
-        }
         let tunables = Arc::new(tunables);
         let report = Arc::new(Reporter::default());
         let (groups, totals) = Groups::open(

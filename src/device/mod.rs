@@ -62,6 +62,9 @@ macro_rules! forward {
         fn logical_block_size(&$self) -> u32 {
             ($to).logical_block_size()
         }
+        fn uncache(&$self, off: u64, len: u64) {
+            ($to).uncache(off, len)
+        }
         fn read_only(&$self) -> bool {
             ($to).read_only()
         }
@@ -162,6 +165,12 @@ pub trait BlockDevice: Send + Sync {
     /// aligned to it are a read-modify-write that is not atomic against its neighbours.
     fn logical_block_size(&self) -> u32 {
         512
+    }
+
+    /// The next read of the range shows what is on the device, which others may write too, rather than
+    /// what this host keeps of it in memory. Best effort.
+    fn uncache(&self, off: u64, len: u64) {
+        let _ = (off, len);
     }
 
     /// Whether writes are refused ([`Error::ReadOnly`]).

@@ -466,6 +466,12 @@ impl BlockDevice for RawFile {
     fn logical_block_size(&self) -> u32 {
         self.logical
     }
+    fn uncache(&self, off: u64, len: u64) {
+        let at = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+        let advice = nix::fcntl::PosixFadviseAdvice::POSIX_FADV_DONTNEED;
+        let start = self.offset.saturating_add(off);
+        let _ = nix::fcntl::posix_fadvise(&self.file, at(start), at(len), advice);
+    }
     fn read_only(&self) -> bool {
         self.read_only
     }

@@ -147,6 +147,10 @@ impl BlockDevice for Recorder {
         self.inner.logical_block_size()
     }
 
+    fn uncache(&self, off: u64, len: u64) {
+        self.inner.uncache(off, len);
+    }
+
     fn read_only(&self) -> bool {
         self.inner.read_only()
     }

@@ -128,6 +128,9 @@ impl BlockDevice for Counted {
     fn logical_block_size(&self) -> u32 {
         self.inner.logical_block_size()
     }
+    fn uncache(&self, off: u64, len: u64) {
+        self.inner.uncache(off, len);
+    }
     fn read_only(&self) -> bool {
         self.inner.read_only()
     }

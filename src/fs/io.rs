@@ -41,6 +41,7 @@ impl Fs {
 
     /// Reads into `buf` from byte `off`; returns the bytes read, fewer only at the end.
     pub fn read(&self, ino: Ino, off: u64, buf: &mut [u8], direct: bool) -> Result<usize> {
+        self.vol.alive()?;
         let i = self.file(ino)?;
         if i.flags().contains(InodeFlags::ENCRYPT) {
             return Err(Error::NoKey);
@@ -330,6 +331,7 @@ impl Fs {
 
     /// fsync or fdatasync: data, map, size and (fsync) attributes are on the device on return.
     pub fn fsync(&self, ino: Ino, datasync: bool) -> Result<()> {
+        self.vol.alive()?;
         let i = self.get(ino)?;
         if self.vol.conf.read_only {
             return Ok(());
@@ -359,6 +361,7 @@ impl Fs {
 
     /// Writes everything out and commits: sync(2), unmount.
     pub fn sync(&self) -> Result<()> {
+        self.vol.alive()?;
         if self.vol.writable().is_err() {
             return Ok(());
         }

@@ -131,7 +131,6 @@ impl Fs {
     /// FS_IOC_SHUTDOWN, at its harshest: nothing more reaches the device.
     pub fn shutdown(&self) {
         log::warn!("file system shut down on request");
-        self.vol.freeze();
-        self.vol.journal.set_emergency_stop();
+        self.vol.shut_down();
     }
 }

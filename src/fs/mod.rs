@@ -12,6 +12,7 @@ mod falloc;
 mod inline;
 mod io;
 mod ioctl;
+mod mmp;
 mod mount;
 mod namei;
 mod readdir;
@@ -21,6 +22,7 @@ mod rename;
 mod seek;
 mod setattr;
 mod stat;
+mod superblocks;
 mod symlink;
 mod xattrs;
 
@@ -73,6 +75,8 @@ pub struct Fs {
     kbytes_before: u64,
     /// What `trace` in the control directory collects.
     tracing: Mutex<Option<crate::trace::Reader>>,
+    /// Keeps other hosts away, with `mmp`; until the journal is closed.
+    mmp: Mutex<Option<mmp::Mmp>>,
 }
 
 impl Fs {
@@ -182,6 +186,7 @@ impl Fs {
 
     /// Counts an open of the kernel.
     pub fn open(&self, ino: Ino, write: bool) -> Result<Arc<Inode>> {
+        self.vol.alive()?;
         let i = self.get(ino)?;
         if write {
             self.vol.writable()?;

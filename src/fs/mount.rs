@@ -1,6 +1,6 @@
 //! Mounting and unmounting.
 
-use super::{Fs, reap::Reaper, recover};
+use super::{Fs, mmp::Mmp, reap::Reaper, recover, superblocks};
 use crate::{
     alloc::{Allocator, Run, TunableValues, Tunables},
     cache::{BufferCache, HashIndex, SuperBuf},
@@ -10,8 +10,7 @@ use crate::{
     journal::{self, CleanJournal, Journal, JournalOptions, LogExtent, LogMap, Opened},
     map::{FileMap, Look, State},
     ondisk::{
-        Compat, Geometry, InodeRecord, RoCompat, SUPERBLOCK_SIZE, Seal, Sealer, Superblock,
-        Timestamp, superblock,
+        Compat, Geometry, InodeRecord, RoCompat, Seal, Sealer, Superblock, Timestamp, superblock,
     },
     options::{DataErr, MountOptions, SuperDefaults},
     types::{Ino, LBlock},
@@ -34,13 +33,17 @@ impl Fs {
     /// # Errors
     /// `Unmountable` with the reason for a person; `Corrupt`; `Io`.
     pub fn mount(dev: Arc<dyn BlockDevice>, opts: &MountOptions) -> Result<Arc<Fs>> {
-        let (sb, from_backup) = read_super(&*dev, opts)?;
+        let (sb, from_backup) = superblocks::read(&*dev, opts)?;
         let read_only = opts.read_only || dev.read_only();
         let mut opts = opts.with_superblock(&defaults(&sb)).map_err(|e| unmountable(e.0))?;
         opts.read_only = read_only;
         check_features(&sb, &mut opts)?;
         let geo = Arc::new(Geometry::new(&sb, Some(dev.size()))?);
         opts.check_journal(geo.has_compat(Compat::HAS_JOURNAL)).map_err(|e| unmountable(e.0))?;
+        let mmp = match opts.read_only {
+            true => None,
+            false => Mmp::take(&dev, &geo, &sb, opts.fsname.as_deref().unwrap_or("uext4"))?,
+        };
         // A backup does not know whether the journal is to be replayed: the journal itself does.
         let dirty = sb.needs_recovery() || from_backup;
         let log = if geo.has_compat(Compat::HAS_JOURNAL) {
@@ -49,14 +52,11 @@ impl Fs {
             Vec::new()
         };
         let (dev, journal) = open_journal(dev, &geo, dirty, &opts, &log)?;
+        // After a replay everything is read again.
+        let (dev, sb) = superblocks::settle(dev, &opts)?;
         let counted = Counted::new(dev);
         let io = counted.stats();
         let dev: Arc<dyn BlockDevice> = Arc::new(counted);
-        // After a replay everything is read again; it may have brought the primary superblock back.
-        let (sb, from_backup) = read_super(&*dev, &opts)?;
-        if from_backup && !opts.read_only {
-            restore_super(&*dev, &sb)?;
-        }
         let geo = Arc::new(Geometry::new(&sb, Some(dev.size()))?);
         let cache = new_cache(&dev, &geo, opts.cache_bytes as usize);
         let journal_errno = journal.as_ref().map_or(0, CleanJournal::errno);
@@ -85,12 +85,16 @@ impl Fs {
             inodes: InodeTable::new(INODE_CACHE),
             orphans: Orphans::default(),
             frozen: AtomicBool::new(false),
+            shut_down: AtomicBool::new(false),
             noted: Mutex::new(None),
             xattr_blocks: HashIndex::default(),
             ea_inodes: HashIndex::default(),
             generation: AtomicU32::new(Timestamp::now().nsec ^ std::process::id()),
         });
         let weak = Arc::downgrade(&vol);
+        if let Some(m) = &mmp {
+            let _ = m.volume.set(weak.clone());
+        }
         vol.alloc.set_error_sink(Box::new(move |e| match (weak.upgrade(), e) {
             (Some(vol), Error::Corrupt(c)) => vol.report("mballoc", c),
             _ => log::error!("mballoc: {e}"),
@@ -106,6 +110,7 @@ impl Fs {
             io,
             kbytes_before: sb.kbytes_written(),
             tracing: Mutex::new(None),
+            mmp: Mutex::new(mmp),
         });
         let ready = fs.get_ready(&sb, journal_errno, had_log);
         if let Err(e) = ready {
@@ -163,7 +168,9 @@ impl Fs {
     pub fn unmount(&self) -> Result<()> {
         let vol = &self.vol;
         let mut r = self.end_orphans();
-        r = r.and(self.sync());
+        if vol.alive().is_ok() {
+            r = r.and(self.sync());
+        }
         vol.flush_noted();
         vol.alloc.discard_all_preallocs();
         if vol.writable().is_ok() {
@@ -171,6 +178,7 @@ impl Fs {
         }
         self.stop_threads();
         let closed = vol.journal.close();
+        drop(self.mmp.lock().take());
         if vol.conf.read_only { Ok(()) } else { r.and(closed) }
     }
 
@@ -200,9 +208,10 @@ impl Fs {
 }
 
 impl Volume {
-    /// Stops every further change of this mount.
-    pub fn freeze(&self) {
-        self.frozen.store(true, Ordering::Release);
+    /// FS_IOC_SHUTDOWN: nothing more reaches the device.
+    pub fn shut_down(&self) {
+        self.shut_down.store(true, Ordering::Release);
+        self.journal.set_emergency_stop();
     }
 }
 
@@ -231,53 +240,6 @@ fn new_cache(dev: &Arc<dyn BlockDevice>, geo: &Arc<Geometry>, bytes: usize) -> A
     Arc::new(BufferCache::new(dev.clone(), geo.clone(), sealer, bytes))
 }
 
-/// The superblock: the primary, the one named by `sb=`, or, if the primary is damaged, the first
-/// good backup.
-fn read_super(dev: &dyn BlockDevice, opts: &MountOptions) -> Result<(Superblock, bool)> {
-    if let Some(kib) = opts.sb {
-        let sb = super_at(dev, kib.saturating_mul(1024))?;
-        log::warn!("using the superblock at {kib} KiB (sb=)");
-        return Ok((sb, true));
-    }
-    let first = match super_at(dev, 1024) {
-        Ok(sb) => return Ok((sb, false)),
-        Err(e) => e,
-    };
-    if !matches!(&first, Error::Corrupt(_)) {
-        return Err(first);
-    }
-    for (block_size, per_group) in [(1024, 8192), (2048, 16384), (4096, 32768), (65536, 524_288)] {
-        let first_block = u64::from(block_size == 1024);
-        let at = (first_block + per_group) * block_size;
-        if let Ok(sb) = super_at(dev, at)
-            && sb.block_size().bytes64() == block_size
-        {
-            log::warn!(
-                "primary superblock: {first}; using the backup at block {}",
-                at / block_size
-            );
-            return Ok((sb, true));
-        }
-    }
-    Err(first)
-}
-
-fn super_at(dev: &dyn BlockDevice, off: u64) -> Result<Superblock> {
-    let mut bytes = [0; SUPERBLOCK_SIZE];
-    if off.saturating_add(bytes.len() as u64) > dev.size() {
-        return Err(unmountable("the image is too small to hold a superblock"));
-    }
-    dev.read_at(&mut bytes, off)?;
-    Superblock::parse(&bytes)
-}
-
-/// Puts the good superblock where the primary belongs.
-fn restore_super(dev: &dyn BlockDevice, sb: &Superblock) -> Result<()> {
-    log::warn!("restoring the primary superblock");
-    dev.write_at(&sb.encode(), 1024)?;
-    dev.flush()
-}
-
 fn defaults(sb: &Superblock) -> SuperDefaults {
     let r = sb.raw();
     let (uid, gid) = sb.reserved_ids();
@@ -304,8 +266,6 @@ fn check_features(sb: &Superblock, opts: &mut MountOptions) -> Result<()> {
         return Err(unmountable("unsupported feature: external journal (journal_dev)"));
     }
     if !found.read_only.is_empty() && !opts.read_only {
-        let names = found.read_only.join(", ");
-        log::warn!("feature(s) {names}: cannot be written yet, mounting read-only");
         opts.read_only = true;
     }
     Ok(())

@@ -61,6 +61,7 @@ pub fn open(mem: Arc<MemDevice>) -> TestVolume {
         xattr_blocks: HashIndex::default(),
         ea_inodes: HashIndex::default(),
         frozen: AtomicBool::new(false),
+        shut_down: AtomicBool::new(false),
         noted: Mutex::new(None),
         generation: AtomicU32::new(0x1234_5678),
     });

@@ -56,6 +56,8 @@ pub struct Volume {
     pub ea_inodes: HashIndex,
     /// A write to it would be refused: after an error, or a shutdown.
     pub(crate) frozen: AtomicBool,
+    /// FS_IOC_SHUTDOWN was called.
+    pub(crate) shut_down: AtomicBool,
     /// The last error found, until it is in the superblock. Leaf.
     pub(crate) noted: Mutex<Option<ErrorRecord>>,
     /// The generation that the next new inode gets.
@@ -68,8 +70,15 @@ impl Volume {
         MapCtx::new(&self.geo, &self.cache, &self.alloc)
     }
 
-    /// `Err(ReadOnly)` if the volume takes no changes.
+    /// `Err(Shutdown)` after FS_IOC_SHUTDOWN: files can neither be opened nor read any more, as in the
+    /// kernel.
+    pub fn alive(&self) -> Result<()> {
+        if self.shut_down.load(Ordering::Acquire) { Err(Error::Shutdown) } else { Ok(()) }
+    }
+
+    /// `Err(ReadOnly)` or `Err(Shutdown)` if the volume takes no changes.
     pub fn writable(&self) -> Result<()> {
+        self.alive()?;
         if self.conf.read_only || self.frozen.load(Ordering::Acquire) {
             return Err(Error::ReadOnly);
         }

@@ -400,6 +400,10 @@ impl Superblock {
         self.raw.s_last_mounted = [0; 64];
         copy_cut(&mut self.raw.s_last_mounted, dir);
     }
+    /// Sets the group that this copy lies in: 0 for the primary.
+    pub fn set_block_group_nr(&mut self, group: u16) {
+        self.raw.s_block_group_nr.set(group);
+    }
     /// Sets the volume name; cut at 16 bytes.
     pub fn set_volume_name(&mut self, name: &[u8]) {
         self.raw.s_volume_name = [0; 16];

@@ -144,9 +144,37 @@ fn a_bad_superblock_checksum_and_its_backup() {
     }
     // 1k blocks: the first backup is block 8193.
     let image = Image::existing(b.image.clone());
+    let before = b.sha256();
     let mount = b.scratch.mount(Fs::Uext4, &image, "ro,sb=8193");
     assert!(mount.join("lost+found").is_dir());
+    assert!(mount.log().contains("superblock at 8193 KiB (sb=)"), "{}", mount.log());
     mount.umount();
+    assert_eq!(b.sha256(), before, "a read-only mount wrote to the image");
+
+    let mount = b.scratch.mount(Fs::Uext4, &image, "sb=8193");
+    assert!(mount.log().contains("replaces the damaged primary"), "{}", mount.log());
+    fs::write(mount.join("x"), "x").unwrap();
+    mount.umount();
+    image.fsck();
+    let mount = b.scratch.mount(Fs::Uext4, &image, "sb=8193");
+    assert!(mount.join("x").exists());
+    mount.umount();
+    image.fsck();
+}
+
+/// The backup is asked for in the unit of ext4(5), whatever the block size.
+#[test]
+fn a_lost_superblock_and_its_backup() {
+    let b = Bench::new(&["-b", "4096", "-g", "1024"]);
+    b.corrupt(1024, &[0; 1024]);
+    b.refused("", MOUNT_FAILURE, &["disk.img", "magic"]);
+    b.refused("sb=4097", MOUNT_FAILURE, &["superblock at 4097 KiB", "magic"]);
+    if peer_is_kernel() {
+        return;
+    }
+    let image = Image::existing(b.image.clone());
+    b.scratch.mount(Fs::Uext4, &image, "sb=4096").umount();
+    image.fsck();
 }
 
 #[test]
@@ -268,6 +296,10 @@ fn not_yet(args: &[&str], name: &str) {
     let said = String::from_utf8_lossy(&out.stderr).to_lowercase();
     assert!(said.contains(name), "{said:?} does not name {name}");
     if out.status.success() {
+        assert_eq!(said.trim_end().lines().count(), 1, "one line on stderr, not: {said:?}");
+        let names: Vec<_> =
+            fs::read_dir(&b.point).unwrap().map(|e| e.unwrap().file_name()).collect();
+        assert_eq!(names, ["lost+found"]);
         let refused = fs::write(b.point.join("x"), "x").unwrap_err();
         assert_eq!(refused.raw_os_error(), Some(libc::EROFS), "{name} is not mounted read-only");
         let ended = uext4_says(&["umount", point]);
@@ -322,19 +354,104 @@ fn verity_without_verity_files() {
     harmless(&["-O", "verity"]);
 }
 
-/// Multi-mount protection: free to take, and refused while another host holds it.
+/// Multi-mount protection: the sequence number in its block.
+struct Mmp {
+    bench: Bench,
+    at: u64,
+}
+
+impl Mmp {
+    const CLEAN: u32 = 0xff4d_4d50;
+
+    /// Checksums off, so that the number can be set.
+    fn new() -> Mmp {
+        let bench = Bench::new(&["-b", "4096", "-O", "mmp,^metadata_csum"]);
+        let block = Image::existing(bench.image.clone()).header("MMP block number");
+        Mmp { bench, at: block.parse::<u64>().unwrap() * 4096 + 4 }
+    }
+
+    fn set(&self, seq: u32) {
+        self.bench.corrupt(self.at, &seq.to_le_bytes());
+    }
+
+    fn seq(&self) -> u32 {
+        let mut b = [0; 4];
+        fs::File::open(&self.bench.image).unwrap().read_exact_at(&mut b, self.at).unwrap();
+        u32::from_le_bytes(b)
+    }
+}
+
 #[test]
-fn mmp() {
+fn mmp_is_taken_and_given_back() {
     harmless(&["-O", "mmp"]);
-    let b = Bench::new(&["-O", "mmp"]);
-    // The sequence of a host that has it mounted, in the MMP block; checksums off for that.
-    let b = Bench {
-        image: b.scratch.mkfs("held.img", "32M", &["-O", "mmp,^metadata_csum"]).path().into(),
-        ..b
-    };
-    let block: u64 = Image::existing(b.image.clone()).header("MMP block number").parse().unwrap();
-    b.corrupt(block * 1024 + 4, &7u32.to_le_bytes());
-    b.refused("", MOUNT_FAILURE, &["held.img", "mmp"]);
+    if peer_is_kernel() {
+        return;
+    }
+    let m = Mmp::new();
+    let image = Image::existing(m.bench.image.clone());
+    let mount = m.bench.scratch.mount(Fs::Uext4, &image, "");
+    let first = m.seq();
+    assert_ne!(first, Mmp::CLEAN, "mounted, and others cannot see it");
+    std::thread::sleep(std::time::Duration::from_secs(7));
+    assert_ne!(m.seq(), first, "it is not kept up to date");
+    fs::write(mount.join("x"), "x").unwrap();
+    mount.umount();
+    assert_eq!(m.seq(), Mmp::CLEAN);
+    image.fsck();
+    m.bench.scratch.mount(Fs::Kernel, &image, "").umount();
+}
+
+#[test]
+fn mmp_held_by_e2fsck() {
+    let m = Mmp::new();
+    m.set(0xe24d_4d50);
+    m.bench.refused("", MOUNT_FAILURE, &["disk.img", "mmp", "e2fsck"]);
+    m.set(0);
+    m.bench.refused("", MOUNT_FAILURE, &["disk.img", "mmp"]);
+}
+
+/// Another host that has it mounted.
+#[test]
+fn mmp_held_by_another_host() {
+    if peer_is_kernel() {
+        return;
+    }
+    let m = Mmp::new();
+    m.set(7);
+    let (image, point) = (m.bench.image.to_str().unwrap(), m.bench.point.to_str().unwrap());
+    let out = std::thread::scope(|s| {
+        let mounting = s.spawn(|| uext4_says(&["mount", image, point]));
+        let mut seq = 7;
+        while !mounting.is_finished() {
+            std::thread::sleep(std::time::Duration::from_millis(500));
+            seq += 1;
+            m.set(seq);
+        }
+        assert_eq!(m.seq(), seq, "somebody else's block was written");
+        mounting.join().unwrap()
+    });
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert_eq!(out.status.code(), Some(MOUNT_FAILURE), "{said}");
+    assert!(said.contains("mmp block: another host"), "{said}");
+    assert!(!is_mounted(&m.bench.point));
+    // To read is free.
+    let image = Image::existing(m.bench.image.clone());
+    m.bench.scratch.mount(Fs::Uext4, &image, "ro").umount();
+}
+
+/// After a crash the number stands still.
+#[test]
+fn mmp_left_by_a_crash() {
+    if peer_is_kernel() {
+        return;
+    }
+    let m = Mmp::new();
+    let image = Image::existing(m.bench.image.clone());
+    m.bench.scratch.mount(Fs::Uext4, &image, "").kill();
+    assert_ne!(m.seq(), Mmp::CLEAN);
+    m.bench.scratch.mount(Fs::Uext4, &image, "").umount();
+    assert_eq!(m.seq(), Mmp::CLEAN);
+    image.fsck();
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use crate::common::mount::{self, Shutdown};
 use crate::common::{Fs, Image, Mount, Random, Scratch, View, peer_is_kernel, sh};
 use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 
 /// Names, attributes, orphans open and truncated: all in the log, little of it at home.
@@ -144,6 +144,12 @@ fn left_by_the_shutdown_ioctl_of_uext4() {
         mount::shutdown(mount.path(), Shutdown::NoFlush);
         let refused = fs::write(mount.join("after"), "x").unwrap_err();
         assert_eq!(refused.raw_os_error(), Some(libc::EIO), "a write after the shutdown");
+        let refused = fs::read(mount.join("last")).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(libc::EIO), "a read after the shutdown");
+        let refused = File::open(mount.path()).and_then(|d| d.sync_all()).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(libc::EIO), "an fsync after the shutdown");
+        let refused = fs::set_permissions(mount.join("last"), PermissionsExt::from_mode(0o600));
+        assert_eq!(refused.unwrap_err().raw_os_error(), Some(libc::EIO), "chmod after the shutdown");
         mount.kill();
     });
 }

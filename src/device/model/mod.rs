@@ -259,6 +259,10 @@ impl BlockDevice for ModelDevice {
         self.inner.logical_block_size()
     }
 
+    fn uncache(&self, off: u64, len: u64) {
+        self.inner.uncache(off, len);
+    }
+
     fn read_only(&self) -> bool {
         self.inner.read_only()
     }
