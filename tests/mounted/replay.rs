@@ -149,7 +149,11 @@ fn left_by_the_shutdown_ioctl_of_uext4() {
         let refused = File::open(mount.path()).and_then(|d| d.sync_all()).unwrap_err();
         assert_eq!(refused.raw_os_error(), Some(libc::EIO), "an fsync after the shutdown");
         let refused = fs::set_permissions(mount.join("last"), PermissionsExt::from_mode(0o600));
-        assert_eq!(refused.unwrap_err().raw_os_error(), Some(libc::EIO), "chmod after the shutdown");
+        assert_eq!(
+            refused.unwrap_err().raw_os_error(),
+            Some(libc::EIO),
+            "chmod after the shutdown"
+        );
         mount.kill();
     });
 }
