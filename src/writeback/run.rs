@@ -226,7 +226,8 @@ fn map_piece(
     }
 }
 
-/// How write-out allocates: it may use the reserve, for the writer was promised the blocks.
+/// How write-out allocates: it may use the reserve, for the writer was promised the blocks. A file
+/// that nobody has open is taken to be complete: nothing is held for its next blocks.
 fn how_to<'r>(
     inode: &Inode,
     enter: Enter,
@@ -238,6 +239,7 @@ fn how_to<'r>(
         root_ok: true,
         use_pool: true,
         delalloc: true,
+        prealloc: inode.opens.load(Ordering::Acquire) > 0,
         ..AllocHow::new(enter, Kind::Data)
     }
 }
