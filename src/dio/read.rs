@@ -2,12 +2,19 @@
 
 use crate::{
     error::{Error, Result},
-    inode::{Inode, Volume, lock_mode},
+    inode::{
+        Inode, Pass, Share, Ticket, Volume,
+        lock_mode::{self, LockMode},
+    },
     map::State,
     types::LBlock,
     writeback::{self, Scope, Writeback},
 };
-use std::sync::Arc;
+use smallvec::SmallVec;
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Instant,
+};
 
 /// A direct read: dirty pages of the range go out first, then the device is read under the
 /// inode's lock mode. `off` and the length are multiples of the device's logical
@@ -19,18 +26,106 @@ pub fn read_direct(
     off: u64,
     buf: &mut [u8],
 ) -> Result<usize> {
+    let r = admit(vol, wb, inode, off, buf.len())?;
+    for p in &r.pieces {
+        let out = &mut buf[p.at..p.at + p.len];
+        match p.disk {
+            Some(d) => vol.dev.read_at(out, d)?,
+            None => out.fill(0),
+        }
+    }
+    Ok(r.len)
+}
+
+/// A part of a read: where in the buffer, and where on the device, if there.
+pub(super) struct Piece {
+    pub at: usize,
+    pub len: usize,
+    pub disk: Option<u64>,
+}
+
+/// A direct read that has its locks and knows where its bytes are.
+pub(super) struct Admitted {
+    /// Bytes before the end of the file.
+    pub len: usize,
+    pub pieces: SmallVec<[Piece; 2]>,
+    /// Held until the read completes.
+    pub hold: (Option<Ticket>, Pass),
+}
+
+/// Locks, flushes, counts and maps a direct read.
+pub(super) fn admit(
+    vol: &Volume,
+    wb: &Writeback,
+    inode: &Arc<Inode>,
+    off: u64,
+    len: usize,
+) -> Result<Admitted> {
     let unit = u64::from(vol.dev.logical_block_size());
-    if !off.is_multiple_of(unit) || !(buf.len() as u64).is_multiple_of(unit) {
+    if !off.is_multiple_of(unit) || !(len as u64).is_multiple_of(unit) {
         return Err(Error::Invalid("direct read not aligned to the device's blocks"));
     }
-    let _lock =
-        lock_mode::effective(vol, inode).read_share().map(|s| inode.io.acquire(s, "direct read"));
-    flush_range(vol, wb, inode, off, buf.len())?;
-    let _pass = inode.gate.enter();
-    let n = clip(inode, off, buf.len());
-    let (head, _) = buf.split_at_mut(n);
-    read_mapped(vol, inode, off, head)?;
-    Ok(n)
+    loop {
+        let mode = lock_mode::effective(vol, inode);
+        let mut ticket = mode.read_share().map(|s| lock(vol, inode, mode, s, "direct read"));
+        flush_range(vol, wb, inode, off, len)?;
+        let pass = inode.gate.enter();
+        if lock_mode::effective(vol, inode) != mode {
+            continue;
+        }
+        let len = clip(inode, off, len);
+        let pieces = plan(vol, inode, off, len)?;
+        if mode == LockMode::Lock {
+            // Counted by the gate from here on, so that its blocks stay its own.
+            ticket = None;
+        }
+        vol.dio.of(mode).reads.fetch_add(1, Ordering::Relaxed);
+        return Ok(Admitted { len, pieces, hold: (ticket, pass) });
+    }
+}
+
+/// Takes the I/O lock of a direct request, and counts the time if that takes any.
+pub(super) fn lock(
+    vol: &Volume,
+    inode: &Inode,
+    mode: LockMode,
+    share: Share,
+    op: &'static str,
+) -> Ticket {
+    let yields = mode == LockMode::Lock && op == "direct read";
+    let start = inode.io.would_wait(share).then(Instant::now);
+    let t = if yields { inode.io.acquire_yielding(share, op) } else { inode.io.acquire(share, op) };
+    if let Some(s) = start {
+        vol.dio.waited(mode, s.elapsed());
+    }
+    t
+}
+
+/// Where `len` bytes from `off` are.
+fn plan(vol: &Volume, inode: &Inode, off: u64, len: usize) -> Result<SmallVec<[Piece; 2]>> {
+    let bs = vol.geo.block_size;
+    let ctx = vol.map_ctx();
+    let mut out: SmallVec<[Piece; 2]> = SmallVec::new();
+    if len == 0 {
+        return Ok(out);
+    }
+    let map = inode.map()?;
+    let mut at = 0;
+    while at < len {
+        let pos = off + at as u64;
+        let within = bs.within(pos);
+        let lblk = LBlock(u32::try_from(bs.index(pos)).map_err(|_| Error::TooBig)?);
+        let want = u32::try_from(bs.blocks_for((within + len - at) as u64)).unwrap_or(u32::MAX);
+        let m = map.lookup(&ctx, lblk, want)?;
+        let n = ((m.len as usize) << bs.log2()).saturating_sub(within).min(len - at);
+        if n == 0 {
+            return Err(inode.corrupt("empty mapping"));
+        }
+        let disk = (m.state == State::Written).then(|| bs.offset(m.pblk) + within as u64);
+        out.push(Piece { at, len: n, disk });
+        at += n;
+    }
+    Ok(out)
 }
 
 /// Bytes of a request that lie before the end of the file.

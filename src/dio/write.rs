@@ -4,15 +4,18 @@
 use super::read;
 use crate::{
     alloc::Kind,
-    device::AlignedBuf,
+    device::{
+        AlignedBuf,
+        seeded::{self, Fault},
+    },
     error::{Error, Result},
-    inode::{Inode, Share, Volume, lock_mode},
+    inode::{Inode, Pass, Share, Ticket, Volume, lock_mode},
     map::{AllocHow, Enter, Mapping, State},
     types::LBlock,
     writeback::{self, Scope, Writeback},
 };
 use smallvec::SmallVec;
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
 /// Writes `data` at `off`, both multiples of the device's logical block (else
 /// `EINVAL`), and returns when it is on the device and in the map.
@@ -33,21 +36,17 @@ pub fn write_direct(
         return Ok(Some(0));
     }
     let end = off.checked_add(data.len() as u64).ok_or(Error::TooBig)?;
-    let share = if overwrites(vol, inode, off, end)? {
-        lock_mode::effective(vol, inode).overwrite_share()
-    } else {
-        Share::Exclusive
-    };
-    let mut lock = inode.io.acquire(share, "direct write");
-    // The map may have changed while we waited.
-    if share == Share::Shared && !overwrites(vol, inode, off, end)? {
-        drop(lock);
-        lock = inode.io.acquire(Share::Exclusive, "direct write");
+    if let Some(w) = admit_overwrite(vol, wb, inode, off, end)? {
+        write_pieces(vol, &w.pieces, off, data)?;
+        return Ok(Some(data.len()));
     }
+    let mode = lock_mode::effective(vol, inode);
+    let lock = read::lock(vol, inode, mode, Share::Exclusive, "direct write");
     read::flush_range(vol, wb, inode, off, data.len())?;
     let _pass = inode.gate.enter();
-    if overwrites(vol, inode, off, end)? {
-        write_pieces(vol, &pieces(vol, inode, off, end)?, off, data)?;
+    vol.dio.of(mode).writes.fetch_add(1, Ordering::Relaxed);
+    if let Some(pieces) = written_pieces(vol, inode, off, end)? {
+        write_pieces(vol, &pieces, off, data)?;
         return Ok(Some(data.len()));
     }
     if !inode.map()?.is_extents() {
@@ -57,19 +56,72 @@ pub fn write_direct(
         // The size may pass no dirty data below it.
         writeback::write_out(vol, wb, inode, Scope::ALL)?;
     }
+    vol.dio.of(mode).conversions.fetch_add(1, Ordering::Relaxed);
     let blocks = prepare(vol, inode, off, end)?;
+    // With a reader let in at the worst moment.
+    if seeded::on(Fault::ConvertBeforeData) {
+        finish(vol, inode, &blocks, end)?;
+        vol.journal.commit_all()?;
+    }
     write_new(vol, inode, &blocks, off, data)?;
     finish(vol, inode, &blocks, end)?;
     drop(lock);
     Ok(Some(data.len()))
 }
 
-/// Whether every byte lies before the end of the file in written blocks and
-/// (where it matters for locking) whole blocks are written.
-fn overwrites(vol: &Volume, inode: &Inode, off: u64, end: u64) -> Result<bool> {
+/// Whether all the bytes lie in written blocks before the end of the file.
+pub fn overwrites(vol: &Volume, inode: &Inode, off: u64, len: usize) -> Result<bool> {
+    let end = off.checked_add(len as u64).ok_or(Error::TooBig)?;
+    Ok(written_pieces(vol, inode, off, end)?.is_some())
+}
+
+/// A direct write to blocks that are all written, with its locks.
+pub(super) struct Overwrite {
+    pub pieces: Pieces,
+    /// Held until the write completes.
+    pub hold: (Ticket, Pass),
+}
+
+/// Locks, flushes, counts and maps a write if it changes neither map nor size: then it shares the
+/// lock where the mode lets it. `None`: it has to allocate, convert or extend.
+pub(super) fn admit_overwrite(
+    vol: &Volume,
+    wb: &Writeback,
+    inode: &Arc<Inode>,
+    off: u64,
+    end: u64,
+) -> Result<Option<Overwrite>> {
+    loop {
+        if written_pieces(vol, inode, off, end)?.is_none() {
+            return Ok(None);
+        }
+        let mode = lock_mode::effective(vol, inode);
+        let ticket = read::lock(vol, inode, mode, mode.overwrite_share(), "direct write");
+        if lock_mode::effective(vol, inode) != mode {
+            continue;
+        }
+        read::flush_range(vol, wb, inode, off, (end - off) as usize)?;
+        let pass = inode.gate.enter();
+        // The map may have changed while we waited.
+        let Some(pieces) = written_pieces(vol, inode, off, end)? else { return Ok(None) };
+        vol.dio.of(mode).writes.fetch_add(1, Ordering::Relaxed);
+        return Ok(Some(Overwrite { pieces, hold: (ticket, pass) }));
+    }
+}
+
+pub(super) type Pieces = SmallVec<[Mapping; 4]>;
+
+/// Where the bytes are, if all of them lie in written blocks before the end of the file.
+pub(super) fn written_pieces(
+    vol: &Volume,
+    inode: &Inode,
+    off: u64,
+    end: u64,
+) -> Result<Option<Pieces>> {
     let bs = vol.geo.block_size;
+    let mut v = Pieces::new();
     if end > inode.size() {
-        return Ok(false);
+        return Ok(None);
     }
     let ctx = vol.map_ctx();
     let map = inode.map()?;
@@ -79,42 +131,34 @@ fn overwrites(vol: &Volume, inode: &Inode, off: u64, end: u64) -> Result<bool> {
         let lblk = LBlock(u32::try_from(at).map_err(|_| Error::TooBig)?);
         let m = map.lookup(&ctx, lblk, (stop - at) as u32)?;
         if m.state != State::Written {
-            return Ok(false);
+            return Ok(None);
         }
-        at += u64::from(m.len);
-    }
-    Ok(true)
-}
-
-type Pieces = SmallVec<[Mapping; 4]>;
-
-fn pieces(vol: &Volume, inode: &Inode, off: u64, end: u64) -> Result<Pieces> {
-    let bs = vol.geo.block_size;
-    let ctx = vol.map_ctx();
-    let map = inode.map()?;
-    let mut v = Pieces::new();
-    let mut at = bs.index(off);
-    let stop = bs.blocks_for(end);
-    while at < stop {
-        let lblk = LBlock(u32::try_from(at).map_err(|_| Error::TooBig)?);
-        let m = map.lookup(&ctx, lblk, (stop - at) as u32)?;
         at += u64::from(m.len);
         v.push(m);
     }
-    Ok(v)
+    Ok(Some(v))
 }
 
 /// Writes the bytes into blocks that are all written: just the sectors.
 fn write_pieces(vol: &Volume, pieces: &Pieces, off: u64, data: &[u8]) -> Result<()> {
-    let bs = vol.geo.block_size;
-    let end = off + data.len() as u64;
     for m in pieces {
-        let (start, stop) = span(vol, m);
-        let (a, b) = (start.max(off), stop.min(end));
-        let bytes = &data[(a - off) as usize..(b - off) as usize];
-        vol.dev.write_at(bytes, bs.offset(m.pblk) + (a - start))?;
+        let (part, disk) = place(vol, m, off, data.len());
+        vol.dev.write_at(&data[part], disk)?;
     }
     Ok(())
+}
+
+/// The part of a request of `len` bytes at `off` that lies in a mapping, and its place on the device.
+pub(super) fn place(
+    vol: &Volume,
+    m: &Mapping,
+    off: u64,
+    len: usize,
+) -> (std::ops::Range<usize>, u64) {
+    let (start, stop) = span(vol, m);
+    let (a, b) = (start.max(off), stop.min(off + len as u64));
+    let part = (a - off) as usize..(b - off) as usize;
+    (part, vol.geo.block_size.offset(m.pblk) + (a - start))
 }
 
 /// The bytes of the file that a mapping covers.

@@ -8,6 +8,9 @@
 
 mod control;
 mod copy;
+mod direct;
+#[cfg(test)]
+mod direct_tests;
 mod falloc;
 mod inline;
 mod io;
@@ -24,6 +27,7 @@ mod setattr;
 mod stat;
 mod superblocks;
 mod symlink;
+mod watchdog;
 mod xattrs;
 
 pub use falloc::FallocMode;
@@ -37,7 +41,7 @@ pub use stat::{Stat, StatFs};
 use crate::{
     device::DeviceStats,
     error::{Error, Result},
-    inode::{Inode, Share, Volume},
+    inode::{Inode, Volume},
     ondisk::InodeFlags,
     options::Atime,
     types::Ino,
@@ -77,6 +81,11 @@ pub struct Fs {
     tracing: Mutex<Option<crate::trace::Reader>>,
     /// Keeps other hosts away, with `mmp`; until the journal is closed.
     mmp: Mutex<Option<mmp::Mmp>>,
+    /// How fast the device answers direct requests.
+    pace: crate::dio::Pace,
+    /// Requests submitted and not answered yet.
+    submitted: crate::inode::IoGate,
+    watchdog: watchdog::Watchdog,
 }
 
 impl Fs {
@@ -133,28 +142,6 @@ impl Fs {
     /// The write-out errors of an inode so far: a new open file has seen them.
     pub fn errors_seen(&self, i: &Inode) -> u64 {
         i.wb_errors.load(Ordering::Acquire)
-    }
-
-    /// Whether a read may have to wait for a lock or for dirty data.
-    pub fn read_may_wait(&self, ino: Ino, direct: bool) -> bool {
-        let Some(i) = self.vol.inodes.peek(ino) else { return false };
-        if !direct {
-            return false;
-        }
-        let share = crate::inode::lock_mode::effective(&self.vol, &i).read_share();
-        share.is_some_and(|s| i.io.try_acquire(s, "probe").is_none()) || !i.pages.lock().is_empty()
-    }
-
-    /// Whether a write may have to wait: for a lock, for space, for dirty memory, for the device.
-    pub fn write_may_wait(&self, ino: Ino, direct: bool) -> bool {
-        if self.wb.is_over_limit() || self.vol.conf.sync || !self.vol.conf.delalloc {
-            return true;
-        }
-        let Some(i) = self.vol.inodes.peek(ino) else { return false };
-        if direct && !i.pages.lock().is_empty() {
-            return true;
-        }
-        i.io.try_acquire(Share::Exclusive, "probe").is_none()
     }
 
     /// Runs `f`; on ENOSPC makes what is on its way to being free available and tries again.

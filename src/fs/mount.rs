@@ -81,6 +81,7 @@ impl Fs {
             cache,
             journal,
             alloc,
+            dio: crate::inode::lock_mode::DioState::new(opts.dioread.into()),
             conf: opts.into(),
             inodes: InodeTable::new(INODE_CACHE),
             orphans: Orphans::default(),
@@ -102,6 +103,7 @@ impl Fs {
         let wb = Arc::new(Writeback::new(&vol));
         let thread = |e| Error::Io { op: "start of a thread", offset: 0, source: e };
         let reaper = Reaper::start(vol.clone(), wb.clone()).map_err(thread)?;
+        let watchdog = super::watchdog::Watchdog::start(&vol).map_err(thread)?;
         let fs = Arc::new(Fs {
             vol,
             wb,
@@ -111,6 +113,9 @@ impl Fs {
             kbytes_before: sb.kbytes_written(),
             tracing: Mutex::new(None),
             mmp: Mutex::new(mmp),
+            pace: crate::dio::Pace::default(),
+            submitted: crate::inode::IoGate::default(),
+            watchdog,
         });
         let ready = fs.get_ready(&sb, journal_errno, had_log);
         if let Err(e) = ready {
@@ -167,6 +172,7 @@ impl Fs {
     /// The first that happened; the threads have ended all the same.
     pub fn unmount(&self) -> Result<()> {
         let vol = &self.vol;
+        drop(self.submitted.close());
         let mut r = self.end_orphans();
         if vol.alive().is_ok() {
             r = r.and(self.sync());
@@ -204,6 +210,7 @@ impl Fs {
     fn stop_threads(&self) {
         self.wb.shutdown();
         self.reaper.stop();
+        self.watchdog.stop();
     }
 }
 

@@ -392,14 +392,15 @@ impl Filesystem for Adaptor {
         let direct = flags.0 & libc::O_DIRECT != 0;
         let ino = ino_of(ino);
         let fs = self.fs.clone();
+        let len = size as usize;
         let job = move || {
-            let mut buf = AlignedBuf::for_overwrite(size as usize);
-            match fs.read(ino, offset, &mut buf, direct) {
-                Ok(n) => reply.data(&buf[..n]),
+            let buf = AlignedBuf::for_overwrite(len);
+            fs.start_read(ino, offset, buf, direct, move |r| match r {
+                Ok(b) => reply.data(&b),
                 Err(e) => reply.error(errno(&e)),
-            }
+            });
         };
-        if self.fs.read_may_wait(ino, direct) { self.pool.run(job) } else { job() }
+        if self.fs.read_may_wait(ino, offset, len, direct) { self.pool.run(job) } else { job() }
     }
 
     fn write(
@@ -443,19 +444,21 @@ impl Filesystem for Adaptor {
             Ok(n) => reply.written(n as u32),
             Err(e) => reply.error(errno(&e)),
         };
-        let waits = how.sync || how.datasync || self.fs.write_may_wait(ino, how.direct);
-        if waits {
-            let data = AlignedBuf::copy_of(data);
-            let fs = self.fs.clone();
-            self.pool.run(move || {
-                let r = prepare(&fs).and_then(|()| fs.write(cred, ino, offset, &data, how));
-                finish(r, reply);
-            });
-        } else {
+        let waits =
+            how.sync || how.datasync || self.fs.write_may_wait(ino, offset, data.len(), how.direct);
+        if !(waits || how.direct && self.fs.submits()) {
+            // Served here, from the worker's own buffer.
             let fs = &self.fs;
-            let r = prepare(fs).and_then(|()| fs.write(cred, ino, offset, data, how));
-            finish(r, reply);
+            let r = prepare(fs).and_then(|()| fs.write_here(cred, ino, offset, data, how));
+            return finish(r, reply);
         }
+        let data = AlignedBuf::copy_of(data);
+        let fs = self.fs.clone();
+        let job = move || match prepare(&fs) {
+            Ok(()) => fs.start_write(cred, ino, offset, data, how, move |r| finish(r, reply)),
+            Err(e) => finish(Err(e), reply),
+        };
+        if waits { self.pool.run(job) } else { job() }
     }
 
     fn flush(

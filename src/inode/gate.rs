@@ -68,6 +68,11 @@ impl IoGate {
         closed
     }
 
+    /// Whether [`IoGate::enter`] would wait now.
+    pub fn is_closed(&self) -> bool {
+        self.0.word.load(Ordering::Acquire) & CLOSED != 0
+    }
+
     /// Requests in flight now.
     pub fn in_flight(&self) -> u64 {
         self.0.word.load(Ordering::Acquire) & !CLOSED

@@ -1,14 +1,27 @@
-//! The I/O lock of an inode: shared or exclusive, first come first served, and
-//! owned by a *request*, not by a thread: the ticket can travel to the thread
-//! that completes the request. What is held and what waits can be listed, which
-//! is what the watchdog and the `locks` control file print.
+//! The I/O lock of an inode: shared or exclusive, and owned by a *request*, not by a
+//! thread: the ticket can travel to the thread that completes the request. What is held and
+//! what waits can be listed, which is what the watchdog and the `locks` control file print.
+//!
+//! Order is first come first served, but for those who *yield* ([`IoLock::acquire_yielding`]):
+//! direct reads in the lock mode `lock`. They stand for the sleepers on the mutex of 2.6.33, which
+//! did not hand itself over: whoever was running took it before a woken sleeper got to the
+//! processor. So a yielding request is passed by everybody else who waits, and after an exclusive
+//! holder it lets [`HEADWAY`] go by, in which that writer's next request arrives. It gets its turn when
+//! nobody else wants the lock, or after [`PATIENCE`]: no request waits for ever.
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use std::{
     collections::VecDeque,
     sync::Arc,
+    thread::{self, Thread},
     time::{Duration, Instant},
 };
+
+/// How long a lock that an exclusive holder let go is kept from those who yield: the time in which a
+/// writer that was answered comes back with its next request.
+pub const HEADWAY: Duration = Duration::from_millis(2);
+/// After so long, one who yields is served like everybody else.
+pub const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How the lock is taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,8 +35,8 @@ pub enum Share {
 type Grant = Box<dyn FnOnce(Ticket) + Send>;
 
 enum Wake {
-    /// A thread sleeps on the lock's condition variable until its id is granted.
-    Thread,
+    /// A parked thread, which looks for its id among the holders.
+    Thread(Thread),
     /// Called with the ticket by whoever releases the lock; must not block.
     Call(Grant),
 }
@@ -41,6 +54,7 @@ struct Holder {
     share: Share,
     op: &'static str,
     since: Instant,
+    yields: bool,
 }
 
 #[derive(Default)]
@@ -48,6 +62,28 @@ struct State {
     next_id: u64,
     holders: Vec<Holder>,
     queue: VecDeque<Waiter>,
+    /// Those who yield, in order. All are threads.
+    yielding: VecDeque<Waiter>,
+    /// Until then a free lock is not for them.
+    headway: Option<Instant>,
+}
+
+/// Whom to wake once the state is unlocked.
+#[derive(Default)]
+struct Woken {
+    calls: Vec<(u64, Grant)>,
+    threads: Vec<Thread>,
+}
+
+impl Woken {
+    fn tell(self, lock: &Arc<Inner>) {
+        for t in self.threads {
+            t.unpark();
+        }
+        for (id, grant) in self.calls {
+            grant(Ticket { lock: lock.clone(), id });
+        }
+    }
 }
 
 impl State {
@@ -58,46 +94,81 @@ impl State {
         }
     }
 
-    fn enter(&mut self, share: Share, op: &'static str) -> u64 {
+    fn overdue(&self) -> bool {
+        self.yielding.front().is_some_and(|w| w.since.elapsed() >= PATIENCE)
+    }
+
+    /// Whether one who comes now may enter at once.
+    fn open_to(&self, share: Share) -> bool {
+        self.queue.is_empty() && self.free_for(share) && !self.overdue()
+    }
+
+    fn new_id(&mut self) -> u64 {
         self.next_id += 1;
-        let id = self.next_id;
-        self.holders.push(Holder { id, share, op, since: Instant::now() });
+        self.next_id
+    }
+
+    fn enter(&mut self, share: Share, op: &'static str, yields: bool) -> u64 {
+        let id = self.new_id();
+        self.holders.push(Holder { id, share, op, since: Instant::now(), yields });
         id
     }
 
-    /// Moves every waiter that can run now from the queue to the holders.
-    /// Returns the callbacks to run once the state is unlocked, and whether a
-    /// thread has to be woken.
-    fn promote(&mut self) -> (Vec<(u64, Grant)>, bool) {
-        let (mut calls, mut threads) = (Vec::new(), false);
-        while let Some(w) = self.queue.front() {
-            if !self.free_for(w.share) {
-                break;
-            }
-            if let Some(w) = self.queue.pop_front() {
-                self.holders.push(Holder {
-                    id: w.id,
-                    share: w.share,
-                    op: w.op,
-                    since: Instant::now(),
-                });
-                match w.wake {
-                    Wake::Thread => threads = true,
-                    Wake::Call(f) => calls.push((w.id, f)),
-                }
+    fn admit(&mut self, w: Waiter, yields: bool, out: &mut Woken) {
+        let since = Instant::now();
+        self.holders.push(Holder { id: w.id, share: w.share, op: w.op, since, yields });
+        match w.wake {
+            Wake::Thread(t) => out.threads.push(t),
+            Wake::Call(f) => out.calls.push((w.id, f)),
+        }
+    }
+
+    /// Makes holders of those who can run now.
+    fn promote(&mut self) -> Woken {
+        let mut out = Woken::default();
+        if self.overdue() {
+            self.admit_yielding(&mut out);
+            if self.overdue() {
+                return out;
             }
         }
-        (calls, threads)
+        while let Some(w) = self.queue.front() {
+            if !self.free_for(w.share) {
+                return out;
+            }
+            if let Some(w) = self.queue.pop_front() {
+                self.admit(w, false, &mut out);
+            }
+        }
+        match self.headway {
+            Some(t) if Instant::now() < t => {
+                // The first of them sleeps until then.
+                if self.holders.is_empty()
+                    && let Some(Waiter { wake: Wake::Thread(t), .. }) = self.yielding.front()
+                {
+                    out.threads.push(t.clone());
+                }
+            }
+            _ => self.admit_yielding(&mut out),
+        }
+        out
+    }
+
+    fn admit_yielding(&mut self, out: &mut Woken) {
+        while self.yielding.front().is_some_and(|w| self.free_for(w.share)) {
+            if let Some(w) = self.yielding.pop_front() {
+                self.admit(w, true, out);
+            }
+        }
     }
 }
 
 #[derive(Default)]
 struct Inner {
     state: Mutex<State>,
-    granted: Condvar,
 }
 
-/// A fair shared/exclusive lock whose tickets are owned by requests. Lock rank 3.
+/// A shared/exclusive lock whose tickets are owned by requests. Lock rank 3.
 #[derive(Default, Clone)]
 pub struct IoLock(Arc<Inner>);
 
@@ -110,6 +181,8 @@ pub struct Ticket {
 /// One line of the `locks` control file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LockLine {
+    /// Names the request among those of this lock.
+    pub id: u64,
     /// Shared or exclusive.
     pub share: Share,
     /// The operation that holds or waits.
@@ -124,27 +197,62 @@ impl IoLock {
     /// Takes the lock, sleeping as long as it takes.
     pub fn acquire(&self, share: Share, op: &'static str) -> Ticket {
         let mut s = self.0.state.lock();
-        if s.queue.is_empty() && s.free_for(share) {
-            let id = s.enter(share, op);
+        if s.open_to(share) {
+            let id = s.enter(share, op, false);
             return Ticket { lock: self.0.clone(), id };
         }
-        s.next_id += 1;
-        let id = s.next_id;
-        s.queue.push_back(Waiter { id, share, op, since: Instant::now(), wake: Wake::Thread });
+        let id = s.new_id();
+        let wake = Wake::Thread(thread::current());
+        s.queue.push_back(Waiter { id, share, op, since: Instant::now(), wake });
         while !s.holders.iter().any(|h| h.id == id) {
-            self.0.granted.wait(&mut s);
+            parking_lot::MutexGuard::unlocked(&mut s, thread::park);
         }
         Ticket { lock: self.0.clone(), id }
+    }
+
+    /// Takes the lock, sleeping as long as it takes, and lets others pass: see the module.
+    pub fn acquire_yielding(&self, share: Share, op: &'static str) -> Ticket {
+        let mut s = self.0.state.lock();
+        if s.open_to(share) && s.yielding.is_empty() {
+            let id = s.enter(share, op, true);
+            return Ticket { lock: self.0.clone(), id };
+        }
+        let id = s.new_id();
+        let wake = Wake::Thread(thread::current());
+        s.yielding.push_back(Waiter { id, share, op, since: Instant::now(), wake });
+        loop {
+            if s.holders.iter().any(|h| h.id == id) {
+                return Ticket { lock: self.0.clone(), id };
+            }
+            let first = s.yielding.front().is_some_and(|w| w.id == id);
+            let left = match s.headway {
+                Some(t) if first && s.queue.is_empty() && s.holders.is_empty() => {
+                    t.saturating_duration_since(Instant::now())
+                }
+                _ => PATIENCE,
+            };
+            if left.is_zero() {
+                let woken = s.promote();
+                parking_lot::MutexGuard::unlocked(&mut s, || woken.tell(&self.0));
+            } else {
+                parking_lot::MutexGuard::unlocked(&mut s, || thread::park_timeout(left));
+            }
+        }
     }
 
     /// Takes the lock if that needs no waiting.
     pub fn try_acquire(&self, share: Share, op: &'static str) -> Option<Ticket> {
         let mut s = self.0.state.lock();
-        if s.queue.is_empty() && s.free_for(share) {
-            let id = s.enter(share, op);
+        if s.open_to(share) {
+            let id = s.enter(share, op, false);
             return Some(Ticket { lock: self.0.clone(), id });
         }
         None
+    }
+
+    /// Whether [`IoLock::acquire`] would sleep now.
+    pub fn would_wait(&self, share: Share) -> bool {
+        !self.0.state.lock().open_to(share)
     }
 
     /// Takes the lock and calls `grant` with the ticket: at once, or from the
@@ -156,14 +264,13 @@ impl IoLock {
         grant: impl FnOnce(Ticket) + Send + 'static,
     ) {
         let mut s = self.0.state.lock();
-        if s.queue.is_empty() && s.free_for(share) {
-            let id = s.enter(share, op);
+        if s.open_to(share) {
+            let id = s.enter(share, op, false);
             drop(s);
             grant(Ticket { lock: self.0.clone(), id });
             return;
         }
-        s.next_id += 1;
-        let id = s.next_id;
+        let id = s.new_id();
         let wake = Wake::Call(Box::new(grant));
         s.queue.push_back(Waiter { id, share, op, since: Instant::now(), wake });
     }
@@ -172,12 +279,14 @@ impl IoLock {
     pub fn list(&self) -> Vec<LockLine> {
         let s = self.0.state.lock();
         let held = s.holders.iter().map(|h| LockLine {
+            id: h.id,
             share: h.share,
             op: h.op,
             held: true,
             age: h.since.elapsed(),
         });
-        let waiting = s.queue.iter().map(|w| LockLine {
+        let waiting = s.queue.iter().chain(&s.yielding).map(|w| LockLine {
+            id: w.id,
             share: w.share,
             op: w.op,
             held: false,
@@ -189,17 +298,17 @@ impl IoLock {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        let (calls, threads) = {
+        let woken = {
             let mut s = self.lock.state.lock();
-            s.holders.retain(|h| h.id != self.id);
+            if let Some(i) = s.holders.iter().position(|h| h.id == self.id) {
+                let h = s.holders.swap_remove(i);
+                if h.share == Share::Exclusive && !s.yielding.is_empty() {
+                    s.headway = (!h.yields).then(|| Instant::now() + HEADWAY);
+                }
+            }
             s.promote()
         };
-        if threads {
-            self.lock.granted.notify_all();
-        }
-        for (id, grant) in calls {
-            grant(Ticket { lock: self.lock.clone(), id });
-        }
+        woken.tell(&self.lock);
     }
 }
 
@@ -259,5 +368,44 @@ mod tests {
             assert!(t.join().is_ok());
         }
         assert_eq!(*n.lock(), 2000);
+    }
+
+    /// Two writers that come back at once against two readers.
+    #[test]
+    fn writers_pass_those_who_yield_but_not_for_ever() {
+        let l = IoLock::default();
+        let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let counts = [Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0))];
+        let threads: Vec<_> = (0..4)
+            .map(|i| {
+                let (l, stop, n) = (l.clone(), stop.clone(), counts[i % 2].clone());
+                thread::spawn(move || {
+                    while !stop.load(Ordering::SeqCst) {
+                        let t = match i % 2 {
+                            0 => l.acquire(Share::Exclusive, "write"),
+                            _ => l.acquire_yielding(Share::Exclusive, "read"),
+                        };
+                        thread::sleep(Duration::from_micros(200));
+                        drop(t);
+                        n.fetch_add(1, Ordering::SeqCst);
+                    }
+                })
+            })
+            .collect();
+        thread::sleep(Duration::from_millis(1500));
+        stop.store(true, Ordering::SeqCst);
+        for t in threads {
+            assert!(t.join().is_ok());
+        }
+        let [w, r] = counts.map(|c| c.load(Ordering::SeqCst));
+        assert!(r >= 2, "{r} reads beside {w} writes");
+        assert!(w > 20 * r, "{r} reads beside {w} writes");
+        // Alone, a reader does not wait.
+        let t = Instant::now();
+        for _ in 0..100 {
+            drop(l.acquire(Share::Exclusive, "write"));
+            drop(l.acquire_yielding(Share::Exclusive, "read"));
+        }
+        assert!(t.elapsed() < Duration::from_millis(500));
     }
 }

@@ -23,7 +23,7 @@ pub(crate) mod testing;
 pub mod truncate;
 pub mod volume;
 
-pub use gate::IoGate;
+pub use gate::{IoGate, Pass};
 pub use io_lock::{IoLock, Share, Ticket};
 pub use lifecycle::{NewInode, free_inode, new_inode, undo_new};
 pub use meta::{append_meta_block, meta_block, prefetch_meta};
@@ -121,7 +121,7 @@ pub struct Inode {
     /// On the orphan list or in the orphan file.
     pub(crate) is_orphan: AtomicBool,
     /// Lock mode of direct reads; see `dio`.
-    pub dio_mode: AtomicU8,
+    pub dio_mode: lock_mode::ModeCell,
     /// Write-out policy override; see `writeback`.
     pub wb_policy: AtomicU8,
     /// Where the next background write-out goes on (the kernel's `writeback_index`).

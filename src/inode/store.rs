@@ -61,7 +61,7 @@ impl Inode {
             datasync_tid: AtomicU32::new(tid),
             orphan_next: AtomicU32::new(0),
             is_orphan: AtomicBool::new(false),
-            dio_mode: AtomicU8::new(0),
+            dio_mode: super::lock_mode::ModeCell::new(vol.dio.default_mode()),
             wb_policy: AtomicU8::new(0),
             wb_index: AtomicU32::new(0),
             wb_errors: AtomicU64::new(0),

@@ -56,6 +56,7 @@ pub fn open(mem: Arc<MemDevice>) -> TestVolume {
         journal,
         alloc,
         conf: MountOptions::default().into(),
+        dio: super::lock_mode::DioState::new(super::lock_mode::LockMode::Nolock),
         inodes: InodeTable::new(1 << 16),
         orphans: Orphans::default(),
         xattr_blocks: HashIndex::default(),

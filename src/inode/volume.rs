@@ -46,6 +46,8 @@ pub struct Volume {
     pub sb: SuperBuf,
     /// Mount options.
     pub conf: LiveOptions,
+    /// The lock mode of direct I/O, and its counters.
+    pub dio: super::lock_mode::DioState,
     /// Inodes in memory.
     pub inodes: InodeTable,
     /// Unlinked or half-truncated inodes to finish after a crash.

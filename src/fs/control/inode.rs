@@ -20,12 +20,9 @@ impl Fs {
         match name {
             "writeback_policy" => Ok(self.wb.policy_of(&*self.get(ino)?).to_string()),
             // What it works as, which may be less than what it was set to.
-            "dioread_mode" => Ok(match lock_mode::effective(&self.vol, &*self.get(ino)?) {
-                LockMode::Lock => "lock",
-                LockMode::Shared => "shared",
-                LockMode::Nolock => "nolock",
+            "dioread_mode" => {
+                Ok(lock_mode::effective(&self.vol, &*self.get(ino)?).name().to_owned())
             }
-            .into()),
             "delayed_allocation_blocks" => {
                 Ok(self.get(ino)?.pages.lock().reserved_blocks().to_string())
             }
@@ -52,9 +49,12 @@ impl Fs {
                 self.wb.set_policy_of(&i, policy);
                 Ok(())
             }
-            "dioread_mode" | "delayed_allocation_blocks" | "extents" => {
-                Err(ControlError::read_only(name))
+            "dioread_mode" => {
+                let mode = LockMode::by_name(value)
+                    .ok_or_else(|| ControlError::invalid(name, value, LockMode::NAMES))?;
+                Ok(self.set_dioread_mode(ino, mode)?)
             }
+            "delayed_allocation_blocks" | "extents" => Err(ControlError::read_only(name)),
             _ => Err(ControlError::unknown(name)),
         }
     }

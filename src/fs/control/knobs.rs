@@ -2,6 +2,7 @@
 
 use super::super::Fs;
 use crate::{
+    inode::lock_mode::LockMode,
     ondisk::superblock::ErrorRecord,
     options::{ControlError, PolicyName, bytes, number32, seconds},
 };
@@ -81,7 +82,14 @@ pub const KNOBS: &[Knob] = &[
             Ok(())
         },
     ),
-    shown("dioread_mode", |fs| fs.vol.conf.dioread.to_string()),
+    turned(
+        "dioread_mode",
+        |fs| fs.vol.dio.default_mode().name().into(),
+        |fs, v| {
+            let mode = LockMode::by_name(v).ok_or(LockMode::NAMES)?;
+            fs.set_mount_dioread_mode(mode).map_err(|e| e.to_string())
+        },
+    ),
     turned(
         "dirty_bytes",
         |fs| fs.wb.limit().to_string(),
@@ -151,6 +159,14 @@ pub const KNOBS: &[Knob] = &[
     ERRORS[9],
     ERRORS[10],
     ERRORS[11],
+    turned(
+        "watchdog",
+        |fs| fs.watchdog.limit().as_secs_f64().to_string(),
+        |fs, v| {
+            fs.watchdog.set_limit(seconds(v)?);
+            Ok(())
+        },
+    ),
     shown("stats", |fs| fs.stats_text()),
     shown("locks", |fs| fs.locks_text()),
     turned("trace", |fs| fs.drain_trace(), |fs, v| fs.set_trace(v)),

@@ -32,6 +32,8 @@ impl Fs {
         o.mb_stream_req = t.mb_stream_req();
         o.mb_stats = t.mb_stats();
         o.stripe = Some(t.stripe());
+        o.dioread = self.vol.dio.default_mode().into();
+        o.watchdog = self.watchdog.limit();
         o
     }
 
@@ -44,15 +46,16 @@ impl Fs {
                        unmount it and mount it again to write";
             return Err(ControlError::refused(why));
         }
-        if new.dioread != old.dioread {
-            return Err(ControlError::refused("the lock mode of direct I/O cannot be changed yet"));
-        }
         if new.read_only {
             // The kernel lets no further writer in; what there is goes to the device. Inside, the mount
             // stays writable: unmount marks it clean.
             Fs::sync(self)?;
             new.read_only = old.read_only;
         }
+        if new.dioread != old.dioread {
+            self.set_mount_dioread_mode(new.dioread.into())?;
+        }
+        self.watchdog.set_limit(new.watchdog);
         self.vol.journal.set_commit_interval(new.commit);
         self.wb.set_policy(new.writeback_policy);
         self.wb.set_nr_to_write(new.nr_to_write);

@@ -32,6 +32,7 @@ impl Fs {
         let _ = writeln!(s, "device_flushes {flushes}");
         let (held, pending) = self.vol.alloc.withheld_blocks();
         let _ = writeln!(s, "preallocated_blocks {held}\nfreed_blocks_uncommitted {pending}");
+        s += &self.vol.dio.text();
         s
     }
 

@@ -1,0 +1,204 @@
+//! Direct requests whose completion answers, and whether a request may wait.
+
+use super::{Cred, Fs, WriteHow};
+use crate::{
+    device::AlignedBuf,
+    dio,
+    error::{Error, Result},
+    inode::{Inode, Share, lock_mode},
+    ondisk::InodeFlags,
+    trace,
+    types::{Ino, LBlock},
+};
+use std::sync::Arc;
+
+impl Fs {
+    /// Reads up to `buf.len()` bytes at `off` and calls `done` with them, cut at the end of the file:
+    /// before this returns, or from a thread of the device's engine. `done` must not block.
+    pub fn start_read(
+        &self,
+        ino: Ino,
+        off: u64,
+        mut buf: AlignedBuf,
+        direct: bool,
+        done: impl FnOnce(Result<AlignedBuf>) + Send + 'static,
+    ) {
+        if direct
+            && self.submits()
+            && let Ok(i) = self.file(ino)
+            && self.past_cache(&i)
+        {
+            self.accessed(&i);
+            let (vol, len) = (self.vol.clone(), buf.len());
+            trace::event!(DirectIoEnter, ino, pos: off, len: len, rw: 0u32);
+            let pass = self.submitted.enter();
+            let done = move |r| {
+                trace::event!(DirectIoExit, ino, pos: off, len: len, rw: 0u32, ret: trace::ret(&r));
+                done(vol.check("read", r));
+                drop(pass);
+            };
+            return dio::start_read(&self.vol, &self.wb, &i, off, buf, done);
+        }
+        let len = buf.len();
+        let mut go = || self.read(ino, off, &mut buf, direct);
+        let r = if direct { self.pace.timed(len, go) } else { go() };
+        done(r.map(|n| {
+            buf.truncate(n);
+            buf
+        }));
+    }
+
+    /// Writes and calls `done` with the bytes written, as [`Fs::start_read`] does. Only direct
+    /// overwrites are submitted.
+    pub fn start_write(
+        &self,
+        cred: Cred,
+        ino: Ino,
+        off: u64,
+        data: AlignedBuf,
+        how: WriteHow,
+        done: impl FnOnce(Result<usize>) + Send + 'static,
+    ) {
+        if !how.direct || how.sync || how.datasync || !self.submits() {
+            return done(self.write_here(cred, ino, off, &data, how));
+        }
+        let data = Arc::new(data);
+        let mut done = Some(done);
+        let started = self.submit_overwrite(ino, off, &data, &mut done);
+        if let Some(done) = done {
+            done(match started {
+                Ok(_) => self.write(cred, ino, off, &data, how),
+                Err(e) => Err(e),
+            });
+        }
+    }
+
+    /// As [`Fs::write`], noting how long the device takes.
+    pub fn write_here(
+        &self,
+        cred: Cred,
+        ino: Ino,
+        off: u64,
+        data: &[u8],
+        how: WriteHow,
+    ) -> Result<usize> {
+        let go = || self.write(cred, ino, off, data, how);
+        if how.direct && !how.sync && !how.datasync {
+            self.pace.timed(data.len(), go)
+        } else {
+            go()
+        }
+    }
+
+    fn submit_overwrite<F>(
+        &self,
+        ino: Ino,
+        off: u64,
+        data: &Arc<AlignedBuf>,
+        done: &mut Option<F>,
+    ) -> Result<bool>
+    where
+        F: FnOnce(Result<usize>) + Send + 'static,
+    {
+        self.vol.writable()?;
+        let i = self.file(ino)?;
+        self.may_write(&i)?;
+        if !self.past_cache(&i) || self.vol.conf.sync || i.flags().contains(InodeFlags::SYNC) {
+            return Ok(false);
+        }
+        let Some(told) = done.take() else { return Ok(false) };
+        // Comes back if the write is not submitted.
+        let back: Arc<parking_lot::Mutex<Option<F>>> =
+            Arc::new(parking_lot::Mutex::new(Some(told)));
+        let (vol, wb, inode, mine) = (self.vol.clone(), self.wb.clone(), i.clone(), back.clone());
+        let (len, pass) = (data.len(), self.submitted.enter());
+        trace::event!(DirectIoEnter, ino, pos: off, len: len, rw: 1u32);
+        let mut finish = Some(move |r: Result<usize>| {
+            trace::event!(DirectIoExit, ino, pos: off, len: len, rw: 1u32, ret: trace::ret(&r));
+            if r.is_ok() {
+                inode.touch(None, Some(vol.now()));
+                wb.mark(&inode);
+            }
+            let told = mine.lock().take();
+            if let Some(told) = told {
+                told(vol.check("write", r));
+            }
+            drop(pass);
+        });
+        let r = dio::start_overwrite(&self.vol, &self.wb, &i, off, data, &mut finish);
+        if finish.is_some() {
+            *done = back.lock().take();
+        }
+        self.op("write", r)
+    }
+
+    /// Whether direct requests are submitted to the engine, or else served where they arrive.
+    pub fn submits(&self) -> bool {
+        self.modelled() || self.pace.submit()
+    }
+
+    fn modelled(&self) -> bool {
+        self.vol.conf.disk_model.as_deref().is_some_and(|m| m != "none")
+    }
+
+    /// Whether direct requests of this file go past the page cache.
+    fn past_cache(&self, i: &Inode) -> bool {
+        i.has_map() && !self.vol.journals_data(i) && !i.flags().contains(InodeFlags::ENCRYPT)
+    }
+
+    /// Whether a read may have to wait for a lock or for dirty data.
+    pub fn read_may_wait(&self, ino: Ino, off: u64, len: usize, direct: bool) -> bool {
+        if !direct {
+            return false;
+        }
+        let Some(i) = self.vol.inodes.peek(ino) else { return false };
+        let share = lock_mode::effective(&self.vol, &i).read_share();
+        i.gate.is_closed()
+            || share.is_some_and(|s| i.io.would_wait(s))
+            || self.dirty_in(&i, off, len)
+    }
+
+    /// Whether a write may have to wait: for a lock, for space, for dirty memory, for the device.
+    pub fn write_may_wait(&self, ino: Ino, off: u64, len: usize, direct: bool) -> bool {
+        if self.vol.conf.sync {
+            return true;
+        }
+        let Some(i) = self.vol.inodes.peek(ino) else { return false };
+        if direct && self.past_cache(&i) {
+            let share = lock_mode::effective(&self.vol, &i).overwrite_share();
+            return i.gate.is_closed()
+                || i.io.would_wait(share)
+                || i.flags().contains(InodeFlags::SYNC)
+                || self.dirty_in(&i, off, len)
+                || !dio::overwrites(&self.vol, &i, off, len).unwrap_or(false);
+        }
+        direct
+            || self.wb.is_over_limit()
+            || !self.vol.conf.delalloc
+            || i.io.would_wait(Share::Exclusive)
+    }
+
+    fn dirty_in(&self, i: &Inode, off: u64, len: usize) -> bool {
+        let bs = self.vol.geo.block_size;
+        let p = i.pages.lock();
+        !p.is_empty()
+            && p.any_in(
+                LBlock(u32::try_from(bs.index(off)).unwrap_or(u32::MAX)),
+                bs.blocks_for(off.saturating_add(len as u64)),
+            )
+    }
+
+    /// Puts a file into a lock mode of its own.
+    pub fn set_dioread_mode(&self, ino: Ino, mode: lock_mode::LockMode) -> Result<()> {
+        let i = self.get(ino)?;
+        if !i.is_reg() {
+            return Err(Error::Invalid("dioread_mode of something that is not a regular file"));
+        }
+        self.op("dioread_mode", dio::switch(&self.vol, &self.wb, &i, mode, true))
+    }
+
+    /// Puts the mount into a lock mode: all but the files that have one of their own.
+    pub fn set_mount_dioread_mode(&self, mode: lock_mode::LockMode) -> Result<()> {
+        self.op("dioread_mode", dio::switch_mount(&self.vol, &self.wb, mode))
+    }
+}
