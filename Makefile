@@ -9,6 +9,8 @@ PREFIX ?= /usr/local
 # mount(8) and umount(8) look for their helpers in /sbin and nowhere else.
 HELPERDIR ?= /sbin
 CARGO ?= cargo
+# What `make build` built.
+BUILT = target/release
 # How much of each whole-program test to run: quick (minutes) or full (hours).
 SCALE ?= quick
 
@@ -98,8 +100,8 @@ doc:
 	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --no-deps
 
 install: build
-	install -D -m 755 target/release/uext4 $(BIN)/uext4
-	install -D -m 755 target/release/uext4-lab $(BIN)/uext4-lab
+	install -D -m 755 $(BUILT)/uext4 $(BIN)/uext4
+	install -D -m 755 $(BUILT)/uext4-lab $(BIN)/uext4-lab
 	install -d $(DESTDIR)$(HELPERDIR)
 	for h in $(HELPERS); do \
 		sed 's|@BINDIR@|$(PREFIX)/bin|' mount-helper/$$h >$(DESTDIR)$(HELPERDIR)/$$h && \

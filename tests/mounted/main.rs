@@ -11,4 +11,5 @@ mod programs;
 mod refusals;
 mod replay;
 mod scale;
+mod setup;
 mod trees;
