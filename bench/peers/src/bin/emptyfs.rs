@@ -205,7 +205,9 @@ impl Node {
         let mut data = self.data.write();
         data.truncate(keep);
         let within = (size % PIECE as u64) as usize;
-        if within > 0 && let Some(Some(p)) = data.get((size / PIECE as u64) as usize) {
+        if within > 0
+            && let Some(Some(p)) = data.get((size / PIECE as u64) as usize)
+        {
             p.write()[within..].fill(0);
         }
         self.attr.lock().size = size;
