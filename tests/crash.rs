@@ -63,18 +63,18 @@ const USUAL: &str = "-b 4096 -J size=4 -O orphan_file";
 
 #[test]
 fn nolock_and_delalloc() {
-    all(&[setup(12, SMALL, "dioread_nolock"), setup(20, USUAL, "dioread_nolock")], 60);
+    all(&[setup(12, SMALL, "dioread_nolock"), setup(20, USUAL, "dioread_nolock")], 45);
 }
 
 #[test]
 fn the_other_lock_modes() {
-    all(&[setup(12, SMALL, "dioread_lock"), setup(20, USUAL, "dioread_shared")], 45);
+    all(&[setup(12, SMALL, "dioread_lock"), setup(20, USUAL, "dioread_shared")], 34);
 }
 
 #[test]
 fn without_delayed_allocation() {
     let (a, b) = ("nodelalloc,dioread_nolock", "nodelalloc,dioread_lock");
-    all(&[setup(12, SMALL, a), setup(12, SMALL, b)], 45);
+    all(&[setup(12, SMALL, a), setup(12, SMALL, b)], 34);
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn the_other_data_modes() {
             setup(12, SMALL, "data=writeback,dioread_lock"),
             setup(12, SMALL, "data=writeback,journal_async_commit"),
         ],
-        40,
+        30,
     );
 }
 
@@ -97,7 +97,7 @@ fn without_features_and_with_them() {
             setup(12, "-b 1024 -J size=1 -I 128 -O ^extents,^64bit,^dir_index,^huge_file", ""),
             setup(20, "-b 4096 -J size=4 -O inline_data,ea_inode,metadata_csum_seed", ""),
         ],
-        40,
+        30,
     );
 }
 

@@ -201,9 +201,15 @@ pub struct RunArgs {
     /// Every data mode, lock mode and image of the matrix instead
     #[arg(long)]
     pub matrix: bool,
-    /// Keep the (last) log and image as PATH.log and PATH.img
+    /// Keep the log and image as PATH.log and PATH.img; of several runs those that are wrong, as PATH-N
     #[arg(long, value_name = "PATH")]
     pub keep: Option<PathBuf>,
+    /// Begin with the N-th run: where an interrupted one had got to
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub from: usize,
+    /// Runs at once; 0 for as many as there are processors
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub jobs: usize,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub budget: BudgetArgs,

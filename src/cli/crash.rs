@@ -3,11 +3,13 @@
 use super::Failure;
 use super::args::{CrashArgs, CrashCommand, ExploreArgs, RunArgs, print};
 use crate::crash::{
-    Budget, Checker, History, ImageSpec, Op, Promise, Report, Setup, State, explore, record,
-    try_state, workloads,
+    Budget, Checker, History, ImageSpec, Op, Promise, Report, Setup, State, explore, matrix,
+    record, try_state, workloads,
 };
+use parking_lot::Mutex;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// Runs `uext4 crash`.
@@ -159,77 +161,141 @@ fn workload(name: &str, block: u64) -> Result<Vec<(String, Vec<Op>)>, Failure> {
     Ok(vec![(name.to_string(), ops)])
 }
 
-/// The matrix: images with mkfs arguments, and mount options.
-const IMAGES: &[(u64, &str)] = &[
-    (12 << 20, "-b 1024 -J size=1"),
-    (20 << 20, "-b 4096 -J size=4 -O orphan_file"),
-    (12 << 20, "-b 1024 -J size=1 -O ^metadata_csum,^64bit"),
-    (16 << 20, "-b 2048 -J size=2 -O inline_data,ea_inode -I 256"),
-];
-const OPTIONS: &[&str] = &[
-    "dioread_nolock",
-    "dioread_shared",
-    "dioread_lock",
-    "nodelalloc,dioread_nolock",
-    "nodelalloc,dioread_lock",
-    "data=writeback,dioread_nolock",
-    "data=writeback,dioread_lock",
-    "data=journal",
-    "journal_async_commit,data=writeback",
-];
+/// One workload on one image with one set of options.
+struct Task {
+    number: usize,
+    name: String,
+    ops: Vec<Op>,
+    setup: Setup,
+}
 
-fn run_workloads(a: &RunArgs) -> Result<(), Failure> {
-    let scratch = Scratch::new()?;
-    let mut setups = Vec::new();
-    if a.matrix {
-        for (size, mkfs) in IMAGES {
-            for options in OPTIONS {
-                let image = ImageSpec { size: *size, mkfs: mkfs.to_string() };
-                setups.push(Setup { image, options: options.to_string() });
-            }
-        }
+fn tasks(a: &RunArgs) -> Result<Vec<Task>, Failure> {
+    let setups = if a.matrix {
+        matrix::setups()
     } else {
         let image = ImageSpec { size: a.size << 20, mkfs: a.mkfs.clone() };
-        setups.push(Setup { image, options: a.options.clone() });
-    }
-    let mut total = Report::default();
-    for setup in &setups {
-        let block = setup.image.mkfs.split_whitespace().skip_while(|w| *w != "-b").nth(1);
-        let block = block.and_then(|b| b.parse().ok()).unwrap_or(4096);
+        vec![Setup { image, options: a.options.clone() }]
+    };
+    let mut tasks = Vec::new();
+    for setup in setups {
+        let block = matrix::block_size(&setup.image.mkfs);
         for name in &a.workloads {
             for (name, ops) in workload(name, block)? {
-                let recorded = record(setup, &ops, &scratch.0).map_err(failed)?;
-                if let Some(keep) = &a.keep {
-                    recorded.image.save(&keep.with_extension("img")).map_err(failed)?;
-                    std::fs::copy(&recorded.log, keep.with_extension("log")).map_err(failed)?;
-                }
-                if a.budget.verbose {
-                    recorded
-                        .failed
-                        .iter()
-                        .try_for_each(|f| print(&format!("    failed: {f}\n")))?;
-                }
-                let history = History::new(recorded.image, &recorded.log).map_err(failed)?;
-                let checker = Checker::new(&history.base, &history.entries, recorded.promise)
-                    .map_err(failed)?;
-                let mut bar = Bar::new(&name);
-                let report =
-                    explore(&history, &checker, &budget(&a.budget), &scratch.0, &mut |n, of| {
-                        bar.show(n, of);
-                    })
-                    .map_err(failed)?;
-                bar.end();
-                print(&format!(
-                    "{name} [{}] [{}]: {}\n",
-                    setup.image.mkfs,
-                    setup.options,
-                    summary(&report)
-                ))?;
-                show_failing(&report)?;
-                total.add(report);
+                tasks.push(Task { number: tasks.len() + 1, name, ops, setup: setup.clone() });
             }
         }
     }
-    print(&format!("all: {}; seed {}\n", summary(&total), a.budget.seed))?;
-    if total.failing.is_empty() { Ok(()) } else { Err(Failure::failed("")) }
+    Ok(tasks)
+}
+
+fn run_task(a: &RunArgs, task: &Task, alone: bool, scratch: &Path) -> std::io::Result<Report> {
+    let recorded = record(&task.setup, &task.ops, scratch)?;
+    if a.budget.verbose {
+        recorded.failed.iter().for_each(|f| eprintln!("    failed: {f}"));
+    }
+    let keep = |path: &Path, image: &crate::device::MemDevice| {
+        image.save(&with_suffix(path, ".img"))?;
+        std::fs::copy(&recorded.log, with_suffix(path, ".log")).map(drop)
+    };
+    if let Some(path) = a.keep.as_deref().filter(|_| alone) {
+        keep(path, &recorded.image)?;
+    }
+    let history = History::new(recorded.image, &recorded.log)?;
+    let checker = Checker::new(&history.base, &history.entries, recorded.promise);
+    let checker = checker.map_err(std::io::Error::other)?;
+    let mut bar = Bar::new(&task.name);
+    let report = explore(&history, &checker, &budget(&a.budget), scratch, &mut |n, of| {
+        if alone {
+            bar.show(n, of);
+        }
+    })?;
+    bar.end();
+    if let Some(path) = a.keep.as_deref().filter(|_| !alone && !report.failing.is_empty()) {
+        keep(&with_suffix(path, &format!("-{}", task.number)), &history.base)?;
+    }
+    Ok(report)
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+/// What the threads that run tasks share.
+struct Progress {
+    total: Report,
+    done: usize,
+    bar: Bar,
+    broken: Option<Failure>,
+}
+
+fn run_workloads(a: &RunArgs) -> Result<(), Failure> {
+    let began = Instant::now();
+    let scratch = Scratch::new()?;
+    let all = tasks(a)?;
+    let of = all.len();
+    let todo = all.get(a.from.saturating_sub(1)..).unwrap_or_default();
+    let jobs = match a.jobs {
+        0 => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+        n => n,
+    };
+    let next = AtomicUsize::new(0);
+    let progress = Mutex::new(Progress {
+        total: Report::default(),
+        done: 0,
+        bar: Bar::new("runs"),
+        broken: None,
+    });
+    std::thread::scope(|scope| {
+        for job in 0..jobs.min(todo.len()) {
+            let (next, progress, scratch) = (&next, &progress, scratch.0.join(job.to_string()));
+            scope.spawn(move || {
+                while let Some(task) = todo.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let report = std::fs::create_dir_all(&scratch)
+                        .and_then(|()| run_task(a, task, todo.len() == 1, &scratch));
+                    let mut p = progress.lock();
+                    if let Err(e) = p.took(task, of, report) {
+                        p.broken.get_or_insert(e);
+                        next.store(todo.len(), Ordering::Relaxed);
+                    }
+                    let done = p.done;
+                    p.bar.show(done, todo.len());
+                }
+            });
+        }
+    });
+    let p = progress.into_inner();
+    p.bar.end();
+    if let Some(e) = p.broken {
+        return Err(e);
+    }
+    let spent = began.elapsed().as_secs();
+    print(&format!(
+        "all {} runs: {}; seed {}; {spent} s\n",
+        p.done,
+        summary(&p.total),
+        a.budget.seed
+    ))?;
+    if p.total.failing.is_empty() { Ok(()) } else { Err(Failure::failed("")) }
+}
+
+impl Progress {
+    fn took(
+        &mut self,
+        task: &Task,
+        of: usize,
+        report: std::io::Result<Report>,
+    ) -> Result<(), Failure> {
+        let Task { number, name, setup, .. } = task;
+        let label = format!("{number}/{of} {name} [{}] [{}]", setup.image.mkfs, setup.options);
+        let report =
+            report.map_err(|e| failed(format!("{label}: {e}; resume with --from {number}")))?;
+        self.bar.end();
+        print(&format!("{label}: {}\n", summary(&report)))?;
+        show_failing(&report)?;
+        self.total.add(report);
+        self.done += 1;
+        Ok(())
+    }
 }

@@ -129,6 +129,36 @@ impl Checker {
         wrong
     }
 
+    /// How what we recovered differs from what the kernel did: names, attributes, contents.
+    pub fn differences(&self, ours: &Arc<MemDevice>, kernels: &Arc<MemDevice>) -> Wrong {
+        let read = |disk: &Arc<MemDevice>| {
+            let fs = Fs::mount(disk.clone(), &self.options)?;
+            let walked = walk(&fs, &mut Vec::new());
+            fs.unmount()?;
+            walked
+        };
+        let (a, b) = match (read(ours), read(kernels)) {
+            (Ok(a), Ok(b)) => (a, b),
+            (Err(e), _) => return vec![why("what we recovered", &e)],
+            (_, Err(e)) => return vec![why("what the kernel recovered", &e)],
+        };
+        let mut wrong = Wrong::new();
+        let (x, y): (HashSet<&str>, HashSet<&str>) =
+            (a.tree.lines().collect(), b.tree.lines().collect());
+        wrong.extend(x.difference(&y).map(|l| format!("only in ours: {l}")));
+        wrong.extend(y.difference(&x).map(|l| format!("only in the kernel's: {l}")));
+        for (f, g) in a.files.iter().zip(&b.files) {
+            if f.path == g.path && (f.stat_size != g.stat_size || f.data != g.data) {
+                wrong.push(format!(
+                    "{}: {} bytes, the kernel has {}, or other contents",
+                    f.path, f.stat_size, g.stat_size
+                ));
+            }
+        }
+        wrong.truncate(12);
+        wrong
+    }
+
     fn compare(&self, w: &Walked, at: u64, wrong: &mut Wrong) {
         if self.count_space && (w.blocks, w.inodes) != (self.blocks, self.inodes) {
             wrong.push(format!(

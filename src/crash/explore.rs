@@ -198,7 +198,11 @@ fn judge(
         wrong.extend(e2fsck(&disk, scratch, "fsck.img")?);
     }
     if let Some(crashed) = crashed {
-        wrong.extend(kernel(&crashed, scratch, "kernel.img")?);
+        let (said, left) = kernel(&crashed, scratch, "kernel.img")?;
+        wrong.extend(said);
+        if let Some(left) = left.filter(|_| wrong.is_empty()) {
+            wrong.extend(checker.differences(&disk, &Arc::new(left)));
+        }
     }
     Ok(wrong)
 }

@@ -15,6 +15,7 @@ mod check;
 mod content;
 mod explore;
 mod history;
+pub mod matrix;
 mod model;
 mod op;
 mod oracle;

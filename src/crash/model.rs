@@ -7,7 +7,7 @@
 use super::content;
 use super::op::{How, Op, acl_bytes};
 use crate::device::reclog::{Entry, Kind};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write;
 use std::sync::Arc;
 
@@ -106,6 +106,9 @@ pub struct Model {
     /// From so many operations on (if they happened) the file has at least this version.
     implied: Vec<(usize, Node, usize)>,
     open: BTreeMap<String, Node>,
+    /// Truncated to nothing and not closed since; and what such a close began to write out, until a commit.
+    emptied: HashSet<Node>,
+    closed: Vec<(Node, usize)>,
     auto_da_alloc: bool,
     block: usize,
 }
@@ -124,6 +127,8 @@ impl Model {
             claims: Vec::new(),
             implied: Vec::new(),
             open: BTreeMap::new(),
+            emptied: HashSet::new(),
+            closed: Vec::new(),
             block,
             auto_da_alloc: !entries
                 .iter()
@@ -319,6 +324,9 @@ impl Model {
                     d[at.min(stop)..stop].fill(0);
                 })?;
                 self.version(path, done, s.ok, |d| d.resize(*size as usize, 0))?;
+                if *size == 0 {
+                    self.emptied.insert(self.resolve(path)?);
+                }
             }
             Op::Falloc { path, off, len, mode } => {
                 let (a, b) = (*off as usize, (*off + *len) as usize);
@@ -347,13 +355,20 @@ impl Model {
                 let files = self.nodes.iter().enumerate().filter_map(newest).collect();
                 self.claim(s, index, files);
             }
-            Op::Commit => self.claim(s, index, Vec::new()),
+            Op::Commit => {
+                let files = std::mem::take(&mut self.closed);
+                self.claim(s, index, files);
+            }
             Op::Open { path } => {
                 let node = self.resolve(path)?;
                 self.open.insert(path.clone(), node);
             }
             Op::Close { path } => {
-                self.open.remove(path);
+                // `auto_da_alloc`: a file truncated to nothing is written out when it is closed.
+                let node = self.open.remove(path)?;
+                if self.emptied.remove(&node) && self.auto_da_alloc && s.ok {
+                    self.closed.push((node, self.nodes[node].versions.len().checked_sub(1)?));
+                }
             }
             Op::Writeout { path } if !s.ok => {
                 let node = self.resolve(path)?;

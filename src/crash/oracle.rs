@@ -34,11 +34,15 @@ pub fn e2fsck(disk: &MemDevice, scratch: &Path, name: &str) -> io::Result<Wrong>
 }
 
 /// What the kernel makes of a crashed image: it replays the journal and finishes orphans, then e2fsck
-/// judges. Needs root and loop devices.
+/// judges. Answers the image that the kernel left, too, if it mounted it. Needs root and loop devices.
 ///
 /// # Errors
 /// Of writing the image or running the commands.
-pub fn kernel(disk: &MemDevice, scratch: &Path, name: &str) -> io::Result<Wrong> {
+pub fn kernel(
+    disk: &MemDevice,
+    scratch: &Path,
+    name: &str,
+) -> io::Result<(Wrong, Option<MemDevice>)> {
     let (path, point) = (scratch.join(name), scratch.join(format!("{name}.mnt")));
     save(disk, &path)?;
     std::fs::create_dir_all(&point)?;
@@ -51,6 +55,7 @@ pub fn kernel(disk: &MemDevice, scratch: &Path, name: &str) -> io::Result<Wrong>
         &["-t".as_ref(), "ext4".as_ref(), o, "loop".as_ref(), path.as_ref(), point.as_ref()],
     )?;
     let mut wrong = Wrong::new();
+    let mut left = None;
     if mounted.status.success() {
         let umount = run("umount", &[point.as_ref()])?;
         if !umount.status.success() {
@@ -63,11 +68,12 @@ pub fn kernel(disk: &MemDevice, scratch: &Path, name: &str) -> io::Result<Wrong>
                 text.lines().filter(|l| !l.starts_with("Pass ")).take(6).collect();
             wrong.push(format!("after the kernel's replay: e2fsck: {}", said.join("; ")));
         }
+        left = Some(MemDevice::load(&path)?);
     } else {
         let text = String::from_utf8_lossy(&mounted.stderr);
         wrong.push(format!("the kernel does not mount it: {}", text.trim()));
     }
     std::fs::remove_file(&path)?;
     std::fs::remove_dir(&point)?;
-    Ok(wrong)
+    Ok((wrong, left))
 }

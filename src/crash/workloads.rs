@@ -22,6 +22,9 @@ pub const NAMES: &[&str] = &[
     "reuse",
     "fragmented",
     "wrap",
+    "pgbench",
+    "symlinks",
+    "small-files",
 ];
 
 /// A workload by name; `random:SEED` for a random one. `None` if there is none of that name. `block` is the
@@ -242,6 +245,72 @@ pub fn by_name(name: &str, block: u64) -> Option<Vec<Op>> {
                 t += &format!("rename /d/f{} /d/g{}\n", i % 7, i % 5);
             }
             t
+        }
+        "replace-truncate" => {
+            // The other way to replace a file: truncate, write, close.
+            let mut t = format!("create /f\nwrite /f 0 {}\nfsync /f\n", 2 * b);
+            for i in 0..5 {
+                t += &format!(
+                    "open /f\ntruncate /f 0\n{}write /f 0 {}\nclose /f\n{}create /x{i}\nfsync /x{i}\n",
+                    ["", "commit\n"][i as usize % 2],
+                    (i + 1) * b + 33,
+                    ["commit\n", "checkpoint\ncommit\n", "commit\nwriteout /f\n", "", "fsync /f\n"]
+                        [i as usize]
+                );
+            }
+            t
+        }
+        "pgbench" => {
+            // Write-ahead segments that are zeroed first and recycled by rename, pages of tables written
+            // behind them, a control file.
+            let segment = 16 * b;
+            let mut t = "mkdir /wal\nmkdir /base\n".to_string();
+            for table in 0..2 {
+                t += &format!("create /base/{table}\nwrite /base/{table} 0 {}\n", 12 * b);
+            }
+            t += &format!(
+                "create /control\nswrite /control 0 512\ncreate /wal/1\nwrite /wal/1 0 {segment}\nfsync /wal/1\nsync\n"
+            );
+            let mut at = 0;
+            for i in 0..24u64 {
+                let page = (i * 7) % 12;
+                t += &format!("write /wal/1 {at} {}\nfdatasync /wal/1\n", b + 100 * (i % 3));
+                t += &format!("write /base/{} {} {b}\n", i % 2, page * b);
+                at = (at + 2 * b) % (segment - 2 * b);
+                if i % 8 == 7 {
+                    // A checkpoint: tables, control, then the segment is used again under its next name.
+                    t += &format!(
+                        "writeout /base/0\nfdatasync /base/0\nfdatasync /base/1\nswrite /control 0 512\n\
+                         create /wal/2\nwrite /wal/2 0 {segment}\nfsync /wal/2\nfsync /wal\nrename /wal/1 /wal/old\n\
+                         rename /wal/2 /wal/1\nunlink /wal/old\nfsync /wal\nwrite /base/1 {} {b}\n",
+                        (12 + i) * b
+                    );
+                }
+            }
+            t
+        }
+        "symlinks" => {
+            let long = "long/".repeat(30);
+            let mut t = "mkdir /d\n".to_string();
+            for i in 0..4 {
+                t += &format!("symlink /s{i} short{i}\nsymlink /d/l{i} {long}{i}\n");
+                t += ["fsync /d\n", "commit\n", "", "sync\n"][i];
+            }
+            t + "rename /d/l0 /s0\nunlink /d/l1\nexchange /s1 /d/l2\ncommit\nunlink /s1\nsymlink /s1 new\nfsync /\n"
+        }
+        "small-files" => {
+            // Within the inode, or a block that is not full; grown across what holds them.
+            let mut t = "mkdir /d\n".to_string();
+            for i in 0..8u64 {
+                t += &format!("create /d/{i}\nwrite /d/{i} 0 {}\n", 7 + 20 * i);
+                t += ["", "fsync /d/0\n", "commit\n"][i as usize % 3];
+            }
+            for i in 0..8u64 {
+                t += &format!("write /d/{i} {} {}\n", 7 + 20 * i, 13 * (i + 1) * (i + 1));
+                t += &format!("setxattr /d/{i} user.a {}\n", 9 + 7 * i);
+                t += ["fdatasync /d/1\n", "commit\n", "truncate /d/2 9\n", ""][i as usize % 4];
+            }
+            t + "truncate /d/3 2\ntruncate /d/3 90\nunlink /d/4\nrename /d/5 /d/6\nsync\ntruncate /d/7 0\ncommit\n"
         }
         "fragmented" => {
             // Extent trees with depth: every other block, filled later, then cut.
