@@ -264,7 +264,14 @@ impl Checker {
 fn walk(fs: &Fs, nodes: &mut Vec<Inode>) -> Result<Walked> {
     let s = fs.statfs();
     let mut w = Walked { tree: String::new(), files: Vec::new(), blocks: s.bfree, inodes: s.ffree };
-    let mut walk = Walk { fs, seen: BTreeMap::new(), all: Vec::new(), nodes, out: &mut w };
+    let mut walk = Walk {
+        fs,
+        seen: BTreeMap::new(),
+        attr_blocks: HashSet::new(),
+        all: Vec::new(),
+        nodes,
+        out: &mut w,
+    };
     walk.visit(Ino::ROOT, String::new(), 0)?;
     let Walk { all, .. } = walk;
     w.tree = TreeText::new(all.iter().map(|(p, n)| (&**p, *n as u64, &nodes[*n]))).0;
@@ -274,6 +281,7 @@ fn walk(fs: &Fs, nodes: &mut Vec<Inode>) -> Result<Walked> {
 struct Walk<'a> {
     fs: &'a Fs,
     seen: BTreeMap<Ino, usize>,
+    attr_blocks: HashSet<u64>,
     all: Vec<(String, usize)>,
     nodes: &'a mut Vec<Inode>,
     out: &'a mut Walked,
@@ -300,6 +308,12 @@ impl Walk<'_> {
         let st = self.fs.getattr(ino).map_err(named)?;
         let per_block = u64::from(self.fs.statfs().bsize) / 512;
         self.out.blocks += st.blocks512 / per_block;
+        // A block of attributes may be that of several inodes.
+        let inode = self.fs.vol.inodes.get(&self.fs.vol, ino).map_err(named)?;
+        let shared = inode.attrs().rec.file_acl;
+        if shared != 0 && !self.attr_blocks.insert(shared) {
+            self.out.blocks -= 1;
+        }
         self.out.inodes += 1;
         let n = self.nodes.len();
         self.seen.insert(ino, n);

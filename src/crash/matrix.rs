@@ -9,7 +9,6 @@ const IMAGES: &[(u64, &str)] = &[
     (12, "-b 1024 -J size=1 -O ^metadata_csum,^64bit,^flex_bg"),
     (16, "-b 2048 -J size=2 -O inline_data,ea_inode,metadata_csum_seed -I 256"),
     (12, "-b 1024 -J size=1 -I 128 -O ^extents,^64bit,^dir_index,^huge_file"),
-    (20, "-b 1024 -J size=1 -O bigalloc -C 4096"),
 ];
 
 /// Data modes, lock modes, delayed allocation on and off. `data=journal` has neither of the other two.

@@ -28,7 +28,7 @@ pub use check::{Checker, Promise, Wrong};
 pub use explore::{Budget, Failing, Report, explore, try_state};
 pub use history::History;
 pub use model::Model;
-pub use op::{How, Op};
+pub use op::{How, Op, acl_bytes};
 pub use oracle::{e2fsck, kernel};
 pub use record::{
     Faulty, ImageSpec, Recorded, Setup, make_image, record, record_faulty, record_threads,

@@ -148,7 +148,8 @@ pub fn by_name(name: &str, block: u64) -> Option<Vec<Op>> {
             "create /a\nsetxattr /a user.s 20\nfsync /a\nsetxattr /a user.big {}\ncommit\nsetxattr /a user.s 40\nfsync /a\n\
              mkdir /d\nsetacl /a 3\nsetacl /d 2\nfsync /a\nrmxattr /a user.big\ncommit\nsetxattr /a user.big {}\n\
              setacl /a 0\nchmod /a 384\nfsync /a\nsetxattr /d user.q 200\nsetxattr /d user.r 300\ncommit\nrmxattr /d user.q\nfsync /d\n\
-             unlink /a\ncreate /a\nsetxattr /a user.s 10\nsync\n",
+             unlink /a\ncreate /a\nsetxattr /a user.s 10\nsync\n\
+             create /p\nsetacl /p 3\ncreate /q\nsetacl /q 3\nsetxattr /q user.t 9\nrmxattr /q user.t\nfsync /q\nunlink /p\nfsync /\n",
             b / 2,
             b / 2 + 50
         ),

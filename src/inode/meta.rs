@@ -45,7 +45,13 @@ pub fn append_meta_block(vol: &Volume, h: &mut Handle, inode: &Inode) -> Result<
     let next = bs.blocks_for(inode.size());
     let lblk = LBlock(u32::try_from(next).map_err(|_| Error::TooBig)?);
     let how = AllocHow { root_ok: true, ..AllocHow::new(Enter::Written, Kind::Directory) };
-    let m = inode.map_mut()?.allocate(&vol.map_ctx(), h, lblk, 1, how)?;
+    let m = {
+        let mut map = inode.map_mut()?;
+        if map.lookup(&vol.map_ctx(), lblk, 1)?.state != State::Hole {
+            return Err(inode.corrupt("directory or symlink with a block beyond its size"));
+        }
+        map.allocate(&vol.map_ctx(), h, lblk, 1, how)?
+    };
     let mut a = inode.attrs_mut();
     a.size = (next + 1) << bs.log2();
     a.rec.size = a.size;
