@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long a daemon that has said it is done may take to be gone.
-const LAST_MOMENTS: Duration = Duration::from_secs(5);
+const LAST_MOMENTS: Duration = Duration::from_secs(30);
 
 /// Unmounts.
 pub fn run(args: &UmountArgs) -> Result<(), Failure> {

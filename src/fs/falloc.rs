@@ -43,9 +43,8 @@ impl Fs {
         if end > self.max_size(&i) {
             return Err(Error::TooBig);
         }
-        if !i.has_map() {
-            self.op("fallocate", super::inline::to_blocks(&self.vol, &i))?;
-        }
+        let moved = self.retry_space(|| super::inline::to_blocks(&self.vol, &i));
+        self.op("fallocate", moved)?;
         let extents = i.map()?.is_extents();
         let keep = mode.contains(FallocMode::KEEP_SIZE);
         let what = mode - FallocMode::KEEP_SIZE;

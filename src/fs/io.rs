@@ -46,11 +46,14 @@ impl Fs {
         if i.flags().contains(InodeFlags::ENCRYPT) {
             return Err(Error::NoKey);
         }
-        if !i.has_map() {
-            return self.op("read", super::inline::read(&i, off, buf));
-        }
         self.accessed(&i);
-        if direct && !self.vol.journals_data(&i) {
+        let held = super::inline::hold(&i);
+        if !i.has_map()
+            && let Some(n) = self.op("read", super::inline::read(&i, off, buf))?
+        {
+            return Ok(n);
+        }
+        if direct && held.is_none() && !self.vol.journals_data(&i) {
             trace::event!(DirectIoEnter, ino, pos: off, len: buf.len(), rw: 0u32);
             let len = buf.len();
             let r = self.op("read", dio::read_direct(&self.vol, &self.wb, &i, off, buf));
@@ -109,11 +112,14 @@ impl Fs {
         if end > self.max_size(&i) {
             return Err(Error::TooBig);
         }
-        if !i.has_map() {
-            self.op("write", super::inline::to_blocks(&self.vol, &i))?;
-        }
         let mut n = None;
-        if how.direct && !self.vol.journals_data(&i) {
+        if self.op("write", super::inline::write(&self.vol, &i, off, data, how.direct))? {
+            n = Some(data.len());
+        } else {
+            let moved = self.retry_space(|| super::inline::to_blocks(&self.vol, &i));
+            self.op("write", moved)?;
+        }
+        if n.is_none() && how.direct && !self.vol.journals_data(&i) {
             trace::event!(DirectIoEnter, ino, pos: off, len: data.len(), rw: 1u32);
             let r = self.retry_space(|| dio::write_direct(&self.vol, &self.wb, &i, off, data));
             trace::event!(DirectIoExit, ino, pos: off, len: data.len(), rw: 1u32, ret: trace::ret(&r));

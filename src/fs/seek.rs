@@ -1,6 +1,6 @@
 //! lseek's SEEK_DATA and SEEK_HOLE, and bmap.
 
-use super::Fs;
+use super::{Fs, inline};
 use crate::{
     error::{Error, Result},
     map::State,
@@ -13,6 +13,7 @@ impl Fs {
     /// the file is a hole. Unwritten blocks are holes; dirty data is data.
     pub fn seek(&self, ino: Ino, off: u64, hole: bool) -> Result<u64> {
         let i = self.file(ino)?;
+        let _held = inline::hold(&i);
         let size = i.size();
         if off >= size {
             return Err(Error::NoOffset);
@@ -46,6 +47,10 @@ impl Fs {
     /// The device block of a file block (FIBMAP), 0 for a hole.
     pub fn bmap(&self, ino: Ino, index: u64) -> Result<u64> {
         let i = self.file(ino)?;
+        let _held = inline::hold(&i);
+        if !i.has_map() {
+            return Ok(0);
+        }
         writeback::write_out(&self.vol, &self.wb, &i, Scope::ALL)?;
         let lblk = LBlock(u32::try_from(index).map_err(|_| Error::TooBig)?);
         let m = self.op("bmap", i.map()?.lookup(&self.vol.map_ctx(), lblk, 1))?;

@@ -146,20 +146,14 @@ impl Fs {
         if kill_priv {
             self.kill_priv(i)?;
         }
-        if !i.has_map() {
-            self.op("truncate", super::inline::truncate(&self.vol, i, size))?;
-            if !i.has_map() {
+        trace::event!(TruncateEnter, i.ino, size: size, blocks: i.blocks512());
+        let r = self.retry_space(|| {
+            let _lock = i.io.acquire(Share::Exclusive, "truncate");
+            if !i.has_map() && super::inline::truncate(&self.vol, i, size)? {
                 return Ok(());
             }
-        }
-        trace::event!(TruncateEnter, i.ino, size: size, blocks: i.blocks512());
-        let lock = i.io.acquire(Share::Exclusive, "truncate");
-        let r = if size > i.size() {
-            self.grow(i, size)
-        } else {
-            self.retry_space(|| self.shrink(i, size))
-        };
-        drop(lock);
+            if size > i.size() { self.grow(i, size) } else { self.shrink(i, size) }
+        });
         trace::event!(TruncateExit, i.ino, size: size, ret: trace::ret(&r));
         let _ = cred;
         self.op("truncate", r)

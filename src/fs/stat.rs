@@ -4,7 +4,7 @@ use super::Fs;
 use crate::{
     error::Result,
     inode::{Inode, mode},
-    ondisk::Timestamp,
+    ondisk::{InodeFlags, Timestamp},
     types::Ino,
 };
 
@@ -63,6 +63,10 @@ impl Stat {
         let bs512 = fs.vol.geo.block_size.bytes64() / 512;
         let blocks512 = inode.blocks512() + delayed * bs512;
         let a = inode.attrs();
+        // As the kernel does, so that nobody takes the file for a hole.
+        let regular = a.rec.mode & mode::FMT == mode::REG;
+        let inline = regular && a.rec.flags.contains(InodeFlags::INLINE_DATA);
+        let blocks512 = blocks512 + if inline { a.size.div_ceil(512) } else { 0 };
         let rdev = match a.rec.mode & mode::FMT {
             mode::CHR | mode::BLK => a.rec.rdev().map_or(0, |(x, y)| libc::makedev(x, y) as u32),
             _ => 0,

@@ -5,7 +5,7 @@ use crate::{
     error::{Error, Result},
     journal::Handle,
     map::FileMap,
-    ondisk::{FileKind, InodeFlags, InodeRecord, inode::encode_rdev},
+    ondisk::{FileKind, Incompat, InodeFlags, InodeRecord, inode::encode_rdev},
     trace,
     types::{Ino, LBlock},
 };
@@ -65,6 +65,8 @@ fn fill_slot(vol: &Volume, h: &mut Handle, n: &NewInode<'_>, ino: Ino) -> Result
     }
     let ibody = vec![0; rec.ibody_range(&vol.geo).len()];
     let inode = Arc::new(Inode::from_record(vol, ino, rec, ibody)?);
+    let inline = kind == FileKind::Regular && vol.geo.has_incompat(Incompat::INLINE_DATA);
+    inode.may_inline.store(inline, Ordering::Release);
     inode.store_at(vol, h, at, true)?;
     vol.inodes.insert(inode.clone());
     trace::event!(AllocateInode, ino, dir: n.parent.ino.0, mode: n.mode);

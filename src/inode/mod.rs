@@ -130,6 +130,8 @@ pub struct Inode {
     pub wb_errors: AtomicU64,
     /// On the list of inodes to write out. Of this object: its number may be another file's soon.
     pub wb_listed: AtomicBool,
+    /// A new file with the feature `inline_data`: its first write may stay in the inode.
+    pub may_inline: AtomicBool,
     /// Set once the blocks of an unlinked inode are gone and its number is free again.
     pub(crate) freed: AtomicBool,
 }

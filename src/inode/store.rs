@@ -66,6 +66,7 @@ impl Inode {
             wb_index: AtomicU32::new(0),
             wb_errors: AtomicU64::new(0),
             wb_listed: AtomicBool::new(false),
+            may_inline: AtomicBool::new(false),
             freed: AtomicBool::new(false),
         })
     }

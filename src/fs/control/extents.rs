@@ -18,6 +18,7 @@ impl Fs {
         let bs = self.vol.geo.block_size;
         let size = i.size();
         let mut s = format!("size {size} block {}\n", bs.bytes());
+        let _held = super::super::inline::hold(&i);
         if !i.has_map() {
             if size > 0 {
                 let _ = writeln!(s, "0 1 0 last,not_aligned,inline,eof");
