@@ -1,6 +1,6 @@
 //! The beginning and the end of an inode.
 
-use super::{Attrs, Inode, Volume, mode, orphan::ORPHAN_CREDITS, truncate};
+use super::{Attrs, Inode, Volume, mode, orphan::ORPHAN_CREDITS, store::Store, truncate};
 use crate::{
     error::{Error, Result},
     journal::Handle,
@@ -67,7 +67,7 @@ fn fill_slot(vol: &Volume, h: &mut Handle, n: &NewInode<'_>, ino: Ino) -> Result
     let inode = Arc::new(Inode::from_record(vol, ino, rec, ibody)?);
     let inline = kind == FileKind::Regular && vol.geo.has_incompat(Incompat::INLINE_DATA);
     inode.may_inline.store(inline, Ordering::Release);
-    inode.store_at(vol, h, at, true)?;
+    inode.store_at(vol, h, at, Store::New)?;
     vol.inodes.insert(inode.clone());
     trace::event!(AllocateInode, ino, dir: n.parent.ino.0, mode: n.mode);
     Ok(inode)

@@ -13,6 +13,17 @@ use crate::{
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
+/// What is stored.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Store {
+    /// The first record of a slot: whatever was in it before is gone.
+    New,
+    /// Something that fdatasync waits for.
+    Data,
+    /// Nothing that fdatasync waits for.
+    Times,
+}
+
 /// Whether `i_block` is a map of blocks, by type and flags.
 fn maps_blocks(geo: &Geometry, rec: &InodeRecord) -> bool {
     if rec.flags.contains(InodeFlags::INLINE_DATA) {
@@ -95,12 +106,12 @@ impl Inode {
     /// Writes the inode's slot in this handle (1 credit). `i_size` goes to disk as
     /// `i_disksize` (INVARIANT: never ahead of the data).
     pub fn store(&self, vol: &Volume, h: &mut Handle) -> Result<()> {
-        self.store_at(vol, h, vol.slot(self.ino)?, true)
+        self.store_at(vol, h, vol.slot(self.ino)?, Store::Data)
     }
 
     /// As [`Inode::store`], for changes that fdatasync need not wait for.
     pub fn store_times(&self, vol: &Volume, h: &mut Handle) -> Result<()> {
-        self.store_at(vol, h, vol.slot(self.ino)?, false)
+        self.store_at(vol, h, vol.slot(self.ino)?, Store::Times)
     }
 
     pub(super) fn store_at(
@@ -108,7 +119,7 @@ impl Inode {
         vol: &Volume,
         h: &mut Handle,
         at: SlotAt,
-        data: bool,
+        what: Store,
     ) -> Result<()> {
         let buf = vol.cache.read(at.block, &Seal::None)?;
         let seal = vol.slot_seal(self.ino, at);
@@ -125,6 +136,9 @@ impl Inode {
                 return Ok(());
             }
             let slot = b.get_mut(at.offset..end).ok_or(Corrupt::new("inode slot").ino(self.ino))?;
+            if what == Store::New {
+                slot.fill(0);
+            }
             // Read with the slot locked: the removal of a neighbour changes it there too.
             if self.is_orphan.load(Ordering::Acquire) {
                 attrs.rec.dtime = self.orphan_next.load(Ordering::Acquire);
@@ -139,7 +153,7 @@ impl Inode {
         })??;
         attrs.dirty = false;
         drop(attrs);
-        self.note_change(h.tid(), data);
+        self.note_change(h.tid(), what != Store::Times);
         Ok(())
     }
 

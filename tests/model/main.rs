@@ -45,6 +45,9 @@ fn op() -> impl Strategy<Value = Op> {
         4 => (d.clone(), n.clone()).prop_map(|(d, n)| Op::Create(d, n)),
         8 => (f.clone(), off.clone(), 1..20_000usize, any::<u8>(), any::<bool>())
             .prop_map(|(f, off, len, byte, direct)| Op::Write { f, off, len, byte, direct }),
+        3 => (f.clone(), 0..150u64, 1..100usize, any::<u8>())
+            .prop_map(|(f, off, len, byte)| Op::Write { f, off, len, byte, direct: false }),
+        1 => (f.clone(), 0..150u64).prop_map(|(f, s)| Op::Truncate(f, s)),
         3 => (f.clone(), off.clone()).prop_map(|(f, s)| Op::Truncate(f, s)),
         2 => (f.clone(), off.clone(), len.clone()).prop_map(|(f, o, l)| Op::Punch(f, o, l)),
         2 => (f.clone(), off.clone(), len.clone()).prop_map(|(f, o, l)| Op::Zero(f, o, l)),
@@ -55,7 +58,8 @@ fn op() -> impl Strategy<Value = Op> {
         2 => (d.clone(), n.clone(), d.clone(), n.clone())
             .prop_map(|(a, b, c, e)| Op::Rename(a, b, c, e)),
         1 => (f.clone(), d, n).prop_map(|(f, d, n)| Op::Link(f, d, n)),
-        1 => (f.clone(), 0..4usize, 0..3000usize).prop_map(|(f, k, l)| Op::Attr(f, k, l)),
+        1 => (f.clone(), 0..4usize, prop_oneof![0..40usize, 0..3000usize])
+            .prop_map(|(f, k, l)| Op::Attr(f, k, l)),
         1 => f.prop_map(Op::Fsync),
         1 => Just(Op::Sync),
         1 => Just(Op::Remount),
@@ -365,6 +369,12 @@ model!(blocks_of_64k, ["-b", "65536"], "dioread_nolock");
 model!(no_journal, ["-b", "4096", "-O", "^has_journal"], "dioread_shared");
 model!(indirect, ["-b", "1024", "-O", "^extent,^64bit"], "rw");
 model!(inline_data, ["-b", "4096", "-O", "inline_data"], "rw");
+model!(
+    inline_data_in_large_inodes,
+    ["-b", "1024", "-O", "inline_data,ea_inode", "-I", "1024"],
+    "rw"
+);
+model!(journalled_inline_data, ["-b", "4096", "-O", "inline_data"], "data=journal");
 model!(journalled_data, ["-b", "1024"], "data=journal");
 model!(no_delalloc, ["-b", "2048"], "nodelalloc");
 

@@ -6,6 +6,7 @@ mod control;
 mod extents;
 mod faults;
 mod fill;
+mod inline;
 mod liveness;
 
 use std::{process::Command, sync::Arc};
