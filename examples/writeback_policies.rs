@@ -26,8 +26,9 @@ fn image(mib: u64) -> std::io::Result<MemDevice> {
     dev
 }
 
-/// Writes a file of `mib` MiB and prints a line of the table.
-fn one(fs: &Fs, name: PolicyName, mib: u64) -> Result<()> {
+/// Writes a file of `mib` MiB and prints a line of the table. Returns the pages asked for and those
+/// written in a pass.
+fn one(fs: &Fs, name: PolicyName, mib: u64) -> Result<(f64, f64)> {
     fs.wb.set_policy(name);
     let f = fs.mknod(Cred::ROOT, Ino::ROOT, name.as_str().as_bytes(), 0o100644, 0, 0)?.ino;
     let stats = fs.wb.stats.of(Some(name));
@@ -62,7 +63,8 @@ fn one(fs: &Fs, name: PolicyName, mib: u64) -> Result<()> {
     );
     fs.unlink(Ino::ROOT, name.as_str().as_bytes())?;
     fs.forget(f, 1);
-    fs.sync()
+    fs.sync()?;
+    Ok((per(c.asked, c.passes), per(c.written, c.passes)))
 }
 
 fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
@@ -94,8 +96,14 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
         "MB/s in",
         "MB/s"
     );
+    let mut passes = Vec::new();
     for name in policy::NAMES {
-        one(&fs, name, mib)?;
+        passes.push((name.as_str(), one(&fs, name, mib)?));
+    }
+    let (_, first) = passes[0];
+    println!("\nPages for each pass, as a ratio to `{}`:", passes[0].0);
+    for (name, (asked, written)) in &passes {
+        println!("{name:<12} asked {:>5.2}  written {:>5.2}", asked / first.0, written / first.1);
     }
     fs.unmount()?;
     Ok(())
