@@ -35,7 +35,8 @@ fn many_names(args: &[&str]) {
 
 #[test]
 fn many_names_in_1k() {
-    many_names(&["-b", "1024"]);
+    // An index of two levels is full before that, the kernel's too.
+    many_names(scaled(&["-b", "1024"], &["-b", "1024", "-O", "large_dir"]));
 }
 
 #[test]
