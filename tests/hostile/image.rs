@@ -46,7 +46,8 @@ pub fn mount(dev: Arc<MemDevice>) -> Result<Arc<Fs>> {
 pub fn build(spec: &Spec) -> MemDevice {
     let scratch = tempfile::tempdir().unwrap();
     let image = ImageSpec { size: spec.mib << 20, mkfs: spec.mkfs.into() };
-    let dev = Arc::new(make_image(&image, scratch.path()).unwrap());
+    let made = make_image(&image, scratch.path());
+    let dev = Arc::new(made.unwrap_or_else(|e| panic!("{}: {e}", spec.name)));
     let fs = mount(dev.clone()).unwrap();
     fill(&fs).unwrap();
     fs.sync().unwrap();

@@ -1,6 +1,6 @@
 //! Mutations of metadata: bits, and fields that are set to what a liar would say.
 
-use crate::layout::{Item, Layout, read, write};
+use super::layout::{Item, Layout, read, write};
 use uext4::crash::Rng;
 use uext4::device::MemDevice;
 

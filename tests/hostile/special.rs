@@ -1,6 +1,6 @@
 //! Images that nobody gets by chance: cycles, overlaps, huge counts.
 
-use crate::layout::{Fix, Item, Layout, Slot, read, set, write};
+use super::layout::{Fix, Item, Layout, Slot, read, set, write};
 use uext4::device::{BlockDevice, MemDevice};
 use uext4::ondisk::Seal;
 use uext4::ondisk::bytes::{be32, le16, le32};

@@ -1,6 +1,6 @@
 //! One image mounted, walked, written, unmounted: whatever its bytes say.
 
-use crate::image::mount;
+use super::image::mount;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
