@@ -2,7 +2,7 @@
 
 use super::daemon::{Backend, Started};
 use crate::{
-    device::{BlockDevice, Stack},
+    device::Opened,
     error::Error,
     fs::Fs,
     fuse::{adaptor::Adaptor, ctldir::CtlDir, mount::plain},
@@ -13,7 +13,7 @@ use std::{path::Path, sync::Arc};
 /// An ext4 image or block device.
 #[derive(Default)]
 pub struct Ext4 {
-    device: Option<Arc<dyn BlockDevice>>,
+    device: Option<Opened>,
     fs: Option<Arc<Fs>>,
 }
 
@@ -21,17 +21,18 @@ impl Backend for Ext4 {
     type Filesystem = Adaptor;
 
     fn open(&mut self, source: &Path, options: &MountOptions) -> Result<(), String> {
-        let stack = Stack::open(source, options).map_err(|e| match e {
+        let opened = Opened::open(source, options).map_err(|e| match e {
             Error::Io { op: "open", source, .. } => plain(&source),
             other => other.to_string(),
         })?;
-        self.device = Some(stack.dev);
+        self.device = Some(opened);
         Ok(())
     }
 
     fn start(&mut self, options: &MountOptions) -> Result<Started<Adaptor>, String> {
         let device = self.device.take().ok_or("the image is not open")?;
-        let fs = Fs::mount(device, options).map_err(|e| e.to_string())?;
+        let stack = device.start(options).map_err(|e| e.to_string())?;
+        let fs = Fs::mount(stack.dev, options).map_err(|e| e.to_string())?;
         self.fs = Some(fs.clone());
         let control: Arc<dyn Control> = fs.clone();
         // SAFETY: these calls have no preconditions and cannot fail.

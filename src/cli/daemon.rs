@@ -26,7 +26,7 @@ pub trait Backend: Send + 'static {
     /// What answers the kernel.
     type Filesystem: fuser::Filesystem + Send + 'static;
     /// Opens and claims the image, and whatever else of the host is needed; reads
-    /// nothing of what it says. One thread, no sandbox yet.
+    /// nothing of what it says. Starts no thread: it would keep rights that are given up next.
     fn open(&mut self, source: &Path, options: &MountOptions) -> Result<(), String>;
     /// Reads the image, replays its journal, starts threads.
     fn start(&mut self, options: &MountOptions) -> Result<Started<Self::Filesystem>, String>;

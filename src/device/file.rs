@@ -39,8 +39,15 @@ impl FileDevice {
     /// Opens and claims it. [`crate::error::Error::InUse`] when somebody else has it: another daemon, or the
     /// kernel (for an image file, also through a loop device); read-only use is shared.
     pub fn open(path: impl AsRef<Path>, how: OpenHow) -> Result<FileDevice> {
-        let raw = Arc::new(RawFile::open(path.as_ref(), how)?);
-        Ok(FileDevice { engine: engine::start(&raw, how.engine), raw })
+        Ok(FileDevice::claim(path, how)?.start())
+    }
+
+    /// Opens and claims it, without a thread yet: threads keep the rights that they begin with.
+    ///
+    /// # Errors
+    /// As [`FileDevice::open`].
+    pub fn claim(path: impl AsRef<Path>, how: OpenHow) -> Result<Claimed> {
+        Ok(Claimed { raw: Arc::new(RawFile::open(path.as_ref(), how)?), engine: how.engine })
     }
 
     /// Which backing is really in use.
@@ -51,6 +58,19 @@ impl FileDevice {
     /// Which engine is really in use.
     pub fn engine(&self) -> IoEngine {
         self.engine.kind()
+    }
+}
+
+/// An image or device that is open and claimed; its engine does not run.
+pub struct Claimed {
+    raw: Arc<RawFile>,
+    engine: IoEngine,
+}
+
+impl Claimed {
+    /// Starts the engine.
+    pub fn start(self) -> FileDevice {
+        FileDevice { engine: engine::start(&self.raw, self.engine), raw: self.raw }
     }
 }
 

@@ -97,7 +97,7 @@ pub use model::ModelDevice;
 pub use overlay::Overlay;
 pub use recorder::Recorder;
 pub use request::{Done, IoDone, IoOp, IoPayload, IoRequest, IoResult, ReadBuf, WriteSeg};
-pub use stack::Stack;
+pub use stack::{Opened, Stack};
 pub use stats::{Counted, DeviceStats};
 
 use crate::error::{Error, Result};

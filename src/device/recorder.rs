@@ -52,7 +52,15 @@ pub struct Recorder {
 impl Recorder {
     /// Over `inner`, into a new log file.
     pub fn create(inner: Arc<dyn BlockDevice>, path: &Path) -> io::Result<Recorder> {
-        let mut out = BufWriter::with_capacity(1 << 20, File::create(path)?);
+        Recorder::into_file(inner, File::create(path)?)
+    }
+
+    /// The same into an empty file that is open.
+    ///
+    /// # Errors
+    /// Of writing its header.
+    pub fn into_file(inner: Arc<dyn BlockDevice>, log: File) -> io::Result<Recorder> {
+        let mut out = BufWriter::with_capacity(1 << 20, log);
         reclog::write_header(&mut out, inner.size(), inner.logical_block_size())?;
         out.flush()?;
         let log = Arc::new(Log(Mutex::new(Open { out, seq: 0, failed: false })));

@@ -1,9 +1,11 @@
 //! The devices of a mount, put one upon the other as its options say.
 
-use super::model::{self, ModelDevice};
+use super::file::Claimed;
+use super::model::{self, ModelDevice, Spec};
 use super::{BlockDevice, Counted, DeviceStats, FileDevice, OpenHow, Recorder};
 use crate::error::{Error, Result};
 use crate::options::MountOptions;
+use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -24,10 +26,21 @@ pub struct Stack {
     pub stats: Arc<DeviceStats>,
 }
 
-impl Stack {
-    /// Opens `path` as the options say.
-    pub fn open(path: &Path, o: &MountOptions) -> Result<Stack> {
-        let spec = match o.disk_model.as_deref() {
+/// Everything of a [`Stack`] that has a name, open; nothing of it runs.
+pub struct Opened {
+    file: Claimed,
+    model: Option<Spec>,
+    /// The record, and how a message about it begins.
+    record: Option<(File, String)>,
+}
+
+impl Opened {
+    /// Opens what the options say over `path`.
+    ///
+    /// # Errors
+    /// `Unmountable` for an unknown model and a record that cannot be made; those of [`FileDevice::open`].
+    pub fn open(path: &Path, o: &MountOptions) -> Result<Opened> {
+        let model = match o.disk_model.as_deref() {
             None | Some("none") => None,
             Some(name) => Some(model::presets::by_name(name).ok_or_else(|| {
                 let names = model::presets::NAMES.join(", ");
@@ -40,18 +53,37 @@ impl Stack {
             backing: o.backing,
             engine: o.io_engine,
         };
-        let file = Arc::new(FileDevice::open(path, how)?);
+        let file = FileDevice::claim(path, how)?;
+        let record = match o.record.as_deref().filter(|_| !o.read_only) {
+            None => None,
+            Some(log) => {
+                let what = format!("cannot write record={}", log.display());
+                let file = File::create(log);
+                Some((file.map_err(|e| Error::Unmountable(format!("{what}: {e}")))?, what))
+            }
+        };
+        Ok(Opened { file, model, record })
+    }
+
+    /// Starts the threads and puts one upon the other.
+    ///
+    /// # Errors
+    /// `Unmountable` if the record cannot be written.
+    pub fn start(self, o: &MountOptions) -> Result<Stack> {
+        let file = Arc::new(self.file.start());
         let mut dev: Arc<dyn BlockDevice> = file.clone();
-        let model =
-            spec.map(|s| Arc::new(ModelDevice::new(dev.clone(), s, o.disk_scale, MODEL_SEED)));
+        let model = self
+            .model
+            .map(|s| Arc::new(ModelDevice::new(dev.clone(), s, o.disk_scale, MODEL_SEED)));
         if let Some(m) = &model {
             dev = m.clone();
         }
-        let recorder = match o.record.as_deref().filter(|_| !o.read_only) {
+        let recorder = match self.record {
             None => None,
-            Some(log) => Some(Arc::new(Recorder::create(dev.clone(), log).map_err(|e| {
-                Error::Unmountable(format!("cannot write record={}: {e}", log.display()))
-            })?)),
+            Some((log, what)) => Some(Arc::new(
+                Recorder::into_file(dev.clone(), log)
+                    .map_err(|e| Error::Unmountable(format!("{what}: {e}")))?,
+            )),
         };
         if let Some(r) = &recorder {
             dev = r.clone();
@@ -59,6 +91,16 @@ impl Stack {
         let counted = Counted::new(dev);
         let stats = counted.stats();
         Ok(Stack { dev: Arc::new(counted), file, model, recorder, stats })
+    }
+}
+
+impl Stack {
+    /// Opens `path` as the options say, and starts it.
+    ///
+    /// # Errors
+    /// As [`Opened::open`] and [`Opened::start`].
+    pub fn open(path: &Path, o: &MountOptions) -> Result<Stack> {
+        Opened::open(path, o)?.start(o)
     }
 }
 

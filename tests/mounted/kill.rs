@@ -20,11 +20,11 @@ fn rounds(size: &str, mkfs: &[&str], options: &str, loads: &[&Load]) {
     }
     let scratch = Scratch::new();
     let mut random = Random::new(size.len() as u64 + mkfs.len() as u64 * 7);
-    for round in 0..scaled(3, 100) {
+    for round in 0..scaled(3, 34) {
         let image = scratch.mkfs("img", size, mkfs);
         let mount = scratch.mount(Fs::Uext4, &image, options);
         let synced = Synced::default();
-        let delay = Duration::from_millis(30 + random.below(scaled(1500, 6000)));
+        let delay = Duration::from_millis(30 + random.below(scaled(1500, 3000)));
         let root = mount.path().to_path_buf();
         killed_after(mount, delay, &root, &synced, loads);
 
@@ -185,7 +185,7 @@ fn again_during_recovery() {
     let scratch = Scratch::new();
     let image = scratch.mkfs("img", "128M", &[]);
     let synced = Synced::default();
-    for round in 0..scaled(6, 100) {
+    for round in 0..scaled(6, 60) {
         let mount = scratch.mount(Fs::Uext4, &image, "");
         synced.check(mount.path());
         let root = mount.path().to_path_buf();

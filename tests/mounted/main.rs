@@ -13,3 +13,4 @@ mod replay;
 mod scale;
 mod setup;
 mod trees;
+mod walls;
