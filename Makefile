@@ -58,9 +58,7 @@ APART = unshare --mount --propagation private
 
 # Faults that are known and not mended yet, by the tests that show them (README, "Known faults"):
 # run them with `make known-faults`.
-KNOWN_FAULTS = replay::fast_commits_left_by_the_kernel \
-	scale::a_directory_refuses_too_many_links \
-	scale::full_and_empty_without_extents trees::ea_inode
+KNOWN_FAULTS = replay::fast_commits_left_by_the_kernel
 MOUNTED = UEXT4_TEST_SCALE=$(SCALE) $(APART) $(CARGO) test --profile checked
 
 mount-test: test-needs target/tools/bin/fsx

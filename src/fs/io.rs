@@ -210,8 +210,7 @@ impl Fs {
             .filter(|b| state_at(*b) == State::Hole && present.binary_search(&(*b as u32)).is_err())
             .count() as u32;
         if holes > 0 {
-            let r = self.vol.alloc.reserve(u64::from(holes), 0, root_ok)?;
-            i.add_reservation(r);
+            i.reserve(&self.vol, first, stop, u64::from(holes), root_ok)?;
             trace::event!(DaReserveSpace, i.ino, md_needed: 0u32, reserved_data_blocks: holes);
         }
         let mut used = 0;
@@ -229,11 +228,12 @@ impl Fs {
                 p[pa..pz].copy_from_slice(src);
                 return Ok(());
             }
-            let (mut state, mut extra) = (states[k].1, None);
+            let (mut state, mut extra) = (states[k].1, false);
             if present.binary_search(&l.0).is_ok() {
                 state = self.state_of(i, b, b + 1)?.0;
                 if state == State::Hole {
-                    extra = Some(self.vol.alloc.reserve(1, 0, root_ok)?);
+                    i.reserve(&self.vol, b, b + 1, 1, root_ok)?;
+                    extra = true;
                 }
             }
             let whole = src.len() == bs.bytes() || (pa == 0 && z >= size.max(end));
@@ -249,10 +249,7 @@ impl Fs {
             }
             page[pa..pz].copy_from_slice(src);
             let reserved = state == State::Hole;
-            match extra {
-                Some(r) => i.add_reservation(r),
-                None => used += u32::from(reserved),
-            }
+            used += u32::from(reserved && !extra);
             // Counted first: from then on the flusher may write it, and count it off.
             self.wb.dirtied(bs.bytes64());
             i.pages.lock().insert(l, page, reserved);

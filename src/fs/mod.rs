@@ -150,25 +150,28 @@ impl Fs {
         let mut tries = 0;
         loop {
             match f() {
-                Err(Error::NoSpace) if tries < 3 => {
-                    tries += 1;
-                    self.reclaim()?;
-                }
+                Err(Error::NoSpace) if tries < 3 && self.reclaim()? => tries += 1,
                 r => return r,
             }
         }
     }
 
     /// Finishes unlinked files, writes delayed blocks out, gives preallocations back and commits.
-    fn reclaim(&self) -> Result<()> {
+    /// Whether that may have made room.
+    fn reclaim(&self) -> Result<bool> {
+        let before = self.vol.alloc.statfs();
         self.reaper.drain();
+        let mut written = false;
         for i in self.wb.dirty_inodes() {
             if i.pages.lock().reserved_blocks() > 0 {
+                written = true;
                 // A failure is kept in that inode for its own fsync.
                 let _ = self.write_out(&i);
             }
         }
-        self.vol.alloc.reclaim(&self.vol.journal).map(|_| ())
+        let gained = self.vol.alloc.reclaim(&self.vol.journal)?;
+        let after = self.vol.alloc.statfs();
+        Ok(written || gained || after.free > before.free || after.ffree > before.ffree)
     }
 
     /// Counts an open of the kernel.

@@ -157,12 +157,26 @@ impl Fs {
         cred: Cred,
         parent: Ino,
         name: &[u8],
+        mode: (u16, u16),
+        rdev: u32,
+        ft: FileKind,
+        fill: impl Fn(&mut Handle, &Arc<Inode>) -> Result<()>,
+    ) -> Result<Arc<Inode>> {
+        check_name(name)?;
+        self.retry_space(|| self.make_once(cred, parent, name, mode, rdev, ft, &fill))
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn make_once(
+        &self,
+        cred: Cred,
+        parent: Ino,
+        name: &[u8],
         (mode, umask): (u16, u16),
         rdev: u32,
         ft: FileKind,
-        fill: impl FnOnce(&mut Handle, &Arc<Inode>) -> Result<()>,
+        fill: &impl Fn(&mut Handle, &Arc<Inode>) -> Result<()>,
     ) -> Result<Arc<Inode>> {
-        check_name(name)?;
         let d = self.dir_to_change(parent, true)?;
         let is_dir = ft == FileKind::Directory;
         let guard = d.dir.write();
@@ -203,7 +217,9 @@ impl Fs {
 
     /// `EMLINK` where one more subdirectory does not fit.
     pub(super) fn may_add_subdir(&self, d: &Inode) -> Result<()> {
-        if d.nlink() >= u32::from(LINK_MAX) && !self.vol.geo.has_ro_compat(RoCompat::DIR_NLINK) {
+        let uncounted = self.vol.geo.has_ro_compat(RoCompat::DIR_NLINK)
+            && d.flags().contains(InodeFlags::INDEX);
+        if d.nlink() >= u32::from(LINK_MAX) && !uncounted {
             return Err(Error::TooManyLinks);
         }
         Ok(())
@@ -234,6 +250,10 @@ impl Fs {
     /// Makes `name` in `parent` another name of `ino`. Counts a look-up of the kernel.
     pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Stat> {
         check_name(name)?;
+        self.retry_space(|| self.link_once(ino, parent, name))
+    }
+
+    fn link_once(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Stat> {
         let d = self.dir_to_change(parent, true)?;
         let i = self.get(ino)?;
         if i.is_dir() {
@@ -397,13 +417,13 @@ impl Fs {
     }
 }
 
-/// The link count of a directory with `delta` subdirectories more. From 65,000 on it
+/// The link count of a directory with `delta` subdirectories more. Above 65,000 it
 /// is 1, "unknown", and stays so (dir_nlink).
 fn add_subdirs(links: u16, delta: i64) -> u16 {
     match (links, delta) {
         (1, _) | (_, 0) => links,
         (n, d) if d > 0 => {
-            if n >= LINK_MAX - 1 {
+            if n >= LINK_MAX {
                 1
             } else {
                 n + 1
@@ -420,7 +440,8 @@ mod tests {
     #[test]
     fn directory_link_counts_follow_ext4() {
         assert_eq!(add_subdirs(2, 1), 3);
-        assert_eq!(add_subdirs(LINK_MAX - 1, 1), 1);
+        assert_eq!(add_subdirs(LINK_MAX - 1, 1), LINK_MAX);
+        assert_eq!(add_subdirs(LINK_MAX, 1), 1);
         assert_eq!(add_subdirs(1, 1), 1);
         assert_eq!(add_subdirs(1, -1), 1);
         assert_eq!(add_subdirs(3, -1), 2);

@@ -57,6 +57,17 @@ impl Fs {
         if [name, new_name].iter().any(|n| *n == b"." || *n == b"..") {
             return Err(Error::Busy);
         }
+        self.retry_space(|| self.rename_once(cred, (parent, name), (new_parent, new_name), flags))
+    }
+
+    fn rename_once(
+        &self,
+        cred: Cred,
+        (parent, name): (Ino, &[u8]),
+        (new_parent, new_name): (Ino, &[u8]),
+        flags: RenameFlags,
+    ) -> Result<()> {
+        let exchange = flags.contains(RenameFlags::EXCHANGE);
         let from = self.dir_to_change(parent, false)?;
         let to = self.dir_to_change(new_parent, !exchange)?;
         let cross = from.ino != to.ino;

@@ -10,6 +10,7 @@
 //! [`Inode::map`] 6, the orphan list 6.5, [`Inode::attrs`] 7.5 (held for a few
 //! instructions, never across I/O or the start of a handle).
 
+mod delayed;
 pub mod gate;
 pub mod io_lock;
 pub mod lock_mode;
@@ -30,8 +31,9 @@ pub use meta::{append_meta_block, meta_block, prefetch_meta};
 pub use table::InodeTable;
 pub use volume::{SlotAt, Volume};
 
+use delayed::Delayed;
+
 use crate::{
-    alloc::Reservation,
     cache::pages::FilePages,
     error::{Corrupt, Error, Result},
     map::FileMap,
@@ -110,7 +112,7 @@ pub struct Inode {
     /// Signalled, under `pages`, when pages are no longer in flight.
     pub pages_idle: Condvar,
     /// Blocks reserved for pages that have no place yet. Leaf.
-    pub reservation: Mutex<Option<Reservation>>,
+    pub(super) delayed: Mutex<Delayed>,
     /// Open handles of the kernel; the last close of an unlinked inode frees its blocks.
     pub opens: AtomicU32,
     /// Transaction of the last change (fsync), and of the last one that fdatasync needs.
@@ -218,25 +220,6 @@ impl Inode {
     /// The transaction an fsync (or fdatasync) has to wait for.
     pub fn sync_tid(&self, datasync: bool) -> Tid {
         Tid(if datasync { &self.datasync_tid } else { &self.sync_tid }.load(Ordering::Acquire))
-    }
-
-    /// Puts a reservation to those of the inode's delayed blocks.
-    pub fn add_reservation(&self, r: Reservation) {
-        let mut mine = self.reservation.lock();
-        match mine.as_mut() {
-            Some(m) => m.absorb(r),
-            None => *mine = Some(r),
-        }
-    }
-
-    /// Takes `blocks` out of the inode's reservation, to spend or to give back.
-    pub fn take_reservation(&self, blocks: u32) -> Option<Reservation> {
-        let mut mine = self.reservation.lock();
-        let part = mine.as_mut().map(|m| m.split(u64::from(blocks), 0));
-        if mine.as_ref().is_some_and(Reservation::is_empty) {
-            *mine = None;
-        }
-        part
     }
 
     /// A corruption error that names this inode.

@@ -66,7 +66,7 @@ impl Inode {
             wb: Mutex::new(()),
             pages: Mutex::new(FilePages::default()),
             pages_idle: Condvar::new(),
-            reservation: Mutex::new(None),
+            delayed: Mutex::default(),
             opens: AtomicU32::new(0),
             sync_tid: AtomicU32::new(tid),
             datasync_tid: AtomicU32::new(tid),

@@ -259,6 +259,25 @@ impl FileMap {
         Ok(trim(whole, lblk.0, max_len))
     }
 
+    /// How many blocks of the map are missing for data blocks anywhere in `first..=last`, and the part of
+    /// the map that the last of them belong to; not counted is part `but`. An extent tree has no parts,
+    /// and its blocks are not counted.
+    ///
+    /// # Errors
+    /// `Corrupt`, `Io`; `TooBig` beyond what the map reaches.
+    pub fn missing_nodes(
+        &self,
+        ctx: &Look<'_>,
+        first: LBlock,
+        last: LBlock,
+        but: Option<u32>,
+    ) -> Result<(u64, Option<u32>)> {
+        match &self.form {
+            Form::Extents(_) => Ok((0, None)),
+            Form::Indirect(m) => m.missing_nodes(ctx, &self.owner, first.0, last.0, but),
+        }
+    }
+
     /// Maps blocks in the hole at `lblk`: one run of at most `len` blocks, less if the hole or the free
     /// space is in pieces. Credits: [`FileMap::credits_for_alloc`].
     ///

@@ -90,10 +90,25 @@ fn write_taken(vol: &Volume, stats: &PassStats, inode: &Arc<Inode>, taken: &Take
             &Mapped { pieces, end: taken.end(), convert: false, token: None },
         );
     }
-    let mut reservation = inode.take_reservation(taken.reserved);
+    let mut reservation = inode.take_to_write(taken.reserved);
+    let done = write_parts(vol, stats, inode, taken, &mut reservation);
+    if let Some(r) = reservation {
+        inode.return_reservation(r);
+    }
+    done
+}
+
+/// Maps, writes and completes the run, part by part.
+fn write_parts(
+    vol: &Volume,
+    stats: &PassStats,
+    inode: &Arc<Inode>,
+    taken: &Taken,
+    reservation: &mut Option<Reservation>,
+) -> Result<()> {
     let mut at = u64::from(taken.first.0);
     while at < taken.end() {
-        let mut mapped = map_part(vol, stats, inode, taken, at, &mut reservation)?;
+        let mut mapped = with_space(vol, || map_part(vol, stats, inode, taken, at, reservation))?;
         // With the commit at the worst moment.
         if seeded::on(Fault::ConvertBeforeData) && mapped.convert {
             complete(vol, inode, taken, &mapped)?;
@@ -117,6 +132,17 @@ fn write_taken(vol: &Volume, stats: &PassStats, inode: &Arc<Inode>, taken: &Take
         at = mapped.end;
     }
     Ok(())
+}
+
+/// Blocks that were promised may be free only after a commit, or preallocated for another file.
+fn with_space<T>(vol: &Volume, mut f: impl FnMut() -> Result<T>) -> Result<T> {
+    for _ in 0..3 {
+        match f() {
+            Err(Error::NoSpace) if vol.alloc.reclaim(&vol.journal)? => {}
+            r => return r,
+        }
+    }
+    f()
 }
 
 /// The pieces of the run if all of it is in written blocks: nothing to allocate or convert.
@@ -315,19 +341,34 @@ fn hide(vol: &Volume, inode: &Arc<Inode>, from: u64, end: u64) -> Result<()> {
 
 /// `data=journal`: blocks, map, size and data in the same transaction.
 fn journal_run(vol: &Volume, inode: &Arc<Inode>, taken: &Taken) -> Result<()> {
-    let mut reservation = inode.take_reservation(taken.reserved);
+    let mut reservation = inode.take_to_write(taken.reserved);
+    let mut at = u64::from(taken.first.0);
+    let done = with_space(vol, || journal_parts(vol, inode, taken, &mut at, &mut reservation));
+    if let Some(r) = reservation {
+        inode.return_reservation(r);
+    }
+    done
+}
+
+/// From `at` on, which moves with what is done.
+fn journal_parts(
+    vol: &Volume,
+    inode: &Arc<Inode>,
+    taken: &Taken,
+    at: &mut u64,
+    reservation: &mut Option<Reservation>,
+) -> Result<()> {
     let credits = inode.map()?.credits_for_alloc() + 64 + 1;
     let mut h: Handle = vol.journal.start("journal_data", credits)?;
-    let mut at = u64::from(taken.first.0);
     let mut result = Ok(());
-    while at < taken.end() {
+    while *at < taken.end() {
         if !h.ensure(credits)? {
-            move_disk_size(vol, inode, taken, at);
+            move_disk_size(vol, inode, taken, *at);
             inode.store(vol, &mut h)?;
             h.restart(credits)?;
         }
-        match journal_piece(vol, inode, &mut h, taken, at, reservation.as_mut()) {
-            Ok(n) => at += u64::from(n),
+        match journal_piece(vol, inode, &mut h, taken, *at, reservation.as_mut()) {
+            Ok(n) => *at += u64::from(n),
             Err(e) => {
                 result = Err(e);
                 break;
@@ -335,7 +376,7 @@ fn journal_run(vol: &Volume, inode: &Arc<Inode>, taken: &Taken) -> Result<()> {
         }
     }
     // No block is mapped past the size that commits with it, also after an error.
-    move_disk_size(vol, inode, taken, at);
+    move_disk_size(vol, inode, taken, *at);
     inode.store(vol, &mut h)?;
     h.stop()?;
     result

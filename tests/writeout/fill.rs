@@ -70,3 +70,59 @@ fn every_block_size_fills_to_the_brim_again_and_again() {
     }
     rounds(if full_scale() { 240 } else { 96 }, "65536", writers, n);
 }
+
+/// What write accepted on a file system that fills up is there, whatever kind of map holds it.
+fn nothing_accepted_is_lost(mkfs_args: &[&str], options: &str, sparse: bool) {
+    let dev = mkfs(16, mkfs_args);
+    let fs = mount(dev.clone(), options);
+    let mut files: Vec<(Ino, Vec<(u64, usize)>)> = Vec::new();
+    // Ever smaller pieces, until not one byte more fits.
+    for (n, piece) in [100_000, 20_000, 4096, 1024, 100].into_iter().enumerate() {
+        let f = match fs.mknod(Cred::ROOT, Ino::ROOT, format!("f{n}").as_bytes(), 0o100644, 0, 0) {
+            Ok(s) => s.ino,
+            Err(Error::NoSpace) => break,
+            Err(e) => panic!("{e}"),
+        };
+        let mut pieces = Vec::new();
+        let gap = if sparse { 300 << 10 } else { 0 };
+        for k in 0.. {
+            let at = k * (piece + gap) as u64;
+            let data: Vec<u8> = (0..piece).map(|i| (i + n) as u8 | 1).collect();
+            match write(&fs, f, at, &data) {
+                Ok(n) => pieces.push((at, n)),
+                Err(Error::NoSpace | Error::TooBig) => break,
+                Err(e) => panic!("{e}"),
+            }
+            assert!(pieces.len() < 1 << 20, "there is no end");
+        }
+        files.push((f, pieces));
+    }
+    let s = fs.vol.alloc.statfs();
+    let kept = fs.vol.alloc.counters().pool();
+    assert!(s.free <= kept + 8, "ENOSPC with {s:?}");
+    fs.unmount().unwrap();
+    fsck(&dev);
+    let fs = mount(dev, "ro");
+    for (n, (f, pieces)) in files.iter().enumerate() {
+        for (at, len) in pieces {
+            let want: Vec<u8> = (0..*len).map(|i| (i + n) as u8 | 1).collect();
+            assert!(read(&fs, *f, *at, *len) == want, "file {n}, byte {at}");
+        }
+    }
+    fs.unmount().unwrap();
+}
+
+#[test]
+fn nothing_accepted_is_lost_in_an_indirect_map() {
+    nothing_accepted_is_lost(&["-t", "ext2", "-b", "1024", "-m", "0"], "rw", false);
+    nothing_accepted_is_lost(&["-t", "ext2", "-b", "1024", "-m", "0"], "rw", true);
+    nothing_accepted_is_lost(&["-t", "ext3", "-b", "1024", "-J", "size=1"], "rw", true);
+    nothing_accepted_is_lost(&["-t", "ext3", "-b", "4096"], "data=journal", false);
+}
+
+#[test]
+fn nothing_accepted_is_lost_in_an_extent_tree() {
+    nothing_accepted_is_lost(&["-b", "1024", "-J", "size=1"], "rw", false);
+    nothing_accepted_is_lost(&["-b", "1024", "-J", "size=1"], "rw", true);
+    nothing_accepted_is_lost(&["-b", "4096", "-O", "^has_journal"], "nodelalloc", true);
+}

@@ -161,6 +161,40 @@ impl IndirectMap {
         Ok(Mapping { lblk: LBlock(lblk), len: n, pblk, state: State::Written })
     }
 
+    /// See [`crate::map::FileMap::missing_nodes`]. A part is what one block of pointers to data covers.
+    pub fn missing_nodes(
+        &self,
+        ctx: &Look<'_>,
+        owner: &Owner,
+        first: u32,
+        last: u32,
+        but: Option<u32>,
+    ) -> Result<(u64, Option<u32>)> {
+        let per = per_block(ctx.geo);
+        let part_of = |lblk: u32| lblk.checked_sub(DIRECT).map(|b| b / per);
+        let Some(end) = part_of(last) else { return Ok((0, but)) };
+        let mut missing = 0;
+        for part in part_of(first).unwrap_or(0)..=end {
+            if but == Some(part) {
+                continue;
+            }
+            let lblk = part.checked_mul(per).and_then(|b| b.checked_add(DIRECT));
+            let spot = lblk.and_then(|b| spot(per, b)).ok_or(Error::TooBig)?;
+            let mut have = 0;
+            let mut ptr = pointer(&self.root, spot.slot as u32);
+            while ptr != 0 && have < spot.levels {
+                let i = spot.index[have];
+                have += 1;
+                if have < spot.levels {
+                    let buf = read(ctx, owner, Block(u64::from(ptr)))?;
+                    ptr = buf.read(|b| pointer(b, i));
+                }
+            }
+            missing += (spot.levels - have) as u64;
+        }
+        Ok((missing, Some(end)))
+    }
+
     /// How far into the range below the pointer of `level` the spot is.
     fn offset_below(&self, per: u32, spot: &Spot, level: usize) -> u64 {
         (level..spot.levels)
