@@ -31,8 +31,8 @@ pub fn run(args: &UmountArgs) -> Result<(), Failure> {
         None => return Err(Failure::failed(format!("{shown}: not mounted"))),
     };
     let point = &mount.point;
-    let mut daemon = if mount.is_uext4() { listen(&mount, args.verbose) } else { None };
-    if daemon.is_some() && !args.force {
+    let mut daemon = if mount.is_uext4() { listen(&mount).map(Some) } else { Ok(None) };
+    if matches!(daemon, Ok(Some(_))) && !args.force {
         write_back(&mount);
     }
     let how = match (args.force, args.lazy) {
@@ -54,7 +54,16 @@ pub fn run(args: &UmountArgs) -> Result<(), Failure> {
     if args.lazy && !args.force {
         return Ok(());
     }
-    let Some(client) = &mut daemon else { return Ok(()) };
+    let client = match &mut daemon {
+        Ok(Some(client)) => client,
+        Ok(None) => return Ok(()),
+        Err(why) => {
+            return Err(Failure::failed(format!(
+                "{}: unmounted, but whether the image is clean is not known",
+                why.message
+            )));
+        }
+    };
     let elsewhere = mount_table::read().unwrap_or_default();
     if let Some(other) = elsewhere.iter().find(|m| m.dev == mount.dev) {
         say(&format!("{shown}: unmounted, but still mounted at {}", other.point.display()));
@@ -88,20 +97,10 @@ fn wait_for_claim(image: &Path) {
 }
 
 /// Asks the daemon to tell us of its end.
-fn listen(mount: &Mount, verbose: bool) -> Option<Client> {
-    let asked = target::daemon(mount).and_then(|mut client| {
-        client.ask("umount-wait").map_err(|e| target::refused(&mount.point, e))?;
-        Ok(client)
-    });
-    match asked {
-        Ok(client) => Some(client),
-        Err(e) => {
-            if verbose {
-                say(&e.message);
-            }
-            None
-        }
-    }
+fn listen(mount: &Mount) -> Result<Client, Failure> {
+    let mut client = target::daemon(mount)?;
+    client.ask("umount-wait").map_err(|e| target::refused(&mount.point, e))?;
+    Ok(client)
 }
 
 /// Makes the kernel hand over the pages it holds while all can still be answered.

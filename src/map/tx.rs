@@ -5,8 +5,9 @@ use super::{Enter, Kind, Look, MapCtx, Reservation};
 use crate::alloc::{FreeFlags, Request, Run};
 use crate::error::{Corrupt, Error, Result};
 use crate::journal::Handle;
-use crate::ondisk::Seal;
+use crate::ondisk::{Geometry, Seal};
 use crate::types::{Block, Ino, LBlock};
+use smallvec::SmallVec;
 
 /// The inode that a map belongs to, as far as the map is concerned.
 pub(super) struct Owner {
@@ -174,38 +175,54 @@ impl Tx<'_> {
     }
 }
 
-/// Collects the block groups that a step of a removal touches, so that its credits are bounded.
-#[derive(Default)]
-pub(super) struct Groups(smallvec::SmallVec<[u64; Groups::MAX]>);
+/// What a step of a removal may free, so that its credits are bounded: blocks of a few groups, and
+/// of journalled blocks no more than a few revoke blocks name.
+pub(super) struct Freeing {
+    groups: SmallVec<[u64; Freeing::GROUPS]>,
+    left: u64,
+}
 
-impl Groups {
+impl Freeing {
     /// Groups in one step, at most. Each costs a bitmap and a descriptor block.
-    pub const MAX: usize = 8;
-    /// Credits of one step.
-    pub const CREDITS: u32 = 2 * Groups::MAX as u32;
+    const GROUPS: usize = 8;
+    /// Revoke blocks that a step fills.
+    const REVOKE_BLOCKS: u64 = 4;
+    /// Credits of one step; the first and the last revoke block may be partly filled.
+    pub const CREDITS: u32 = 2 * Freeing::GROUPS as u32 + Freeing::REVOKE_BLOCKS as u32 + 1;
 
-    /// Blocks in a row that are sure to lie in at most [`Groups::MAX`] groups.
-    pub fn max_run(geo: &crate::ondisk::Geometry) -> u64 {
-        u64::from(geo.blocks_per_group) * (Groups::MAX as u64 - 1)
+    /// Nothing yet; `journalled` blocks are revoked.
+    pub fn new(geo: &Geometry, journalled: bool) -> Freeing {
+        Freeing { groups: SmallVec::new(), left: Freeing::max_run(geo, journalled) }
     }
 
-    /// Adds the groups of a run; `false`, and nothing added, if that would be too many.
-    pub fn add(&mut self, geo: &crate::ondisk::Geometry, start: Block, len: u32) -> bool {
+    /// Blocks in a row that are sure to be few enough.
+    pub fn max_run(geo: &Geometry, journalled: bool) -> u64 {
+        let groups = u64::from(geo.blocks_per_group) * (Freeing::GROUPS as u64 - 1);
+        // A record takes 8 bytes at most, the header and the checksum of its block 32.
+        let per_block = (geo.block_size.bytes64() - 32) / 8;
+        let revoked = if journalled { Freeing::REVOKE_BLOCKS * per_block } else { u64::MAX };
+        groups.min(revoked).max(1)
+    }
+
+    /// Adds a run; `false`, and nothing added, if that would be too much.
+    pub fn add(&mut self, geo: &Geometry, start: Block, len: u32) -> bool {
+        let Some(left) = self.left.checked_sub(len.into()) else { return false };
         let per = u64::from(geo.blocks_per_group).max(1);
         let first = u64::from(geo.first_data_block);
         let from = start.0.saturating_sub(first) / per;
         let to = start.plus(u64::from(len).saturating_sub(1)).0.saturating_sub(first) / per;
-        let before = self.0.len();
+        let before = self.groups.len();
         for g in from..=to {
-            if self.0.contains(&g) {
+            if self.groups.contains(&g) {
                 continue;
             }
-            if self.0.len() == Groups::MAX {
-                self.0.truncate(before);
+            if self.groups.len() == Freeing::GROUPS {
+                self.groups.truncate(before);
                 return false;
             }
-            self.0.push(g);
+            self.groups.push(g);
         }
+        self.left = left;
         true
     }
 }

@@ -1,8 +1,11 @@
 //! `kill -9` of the daemon in the middle of a load: the next mount recovers, what was fsynced is
 //! there, and the kernel recovers the same from a copy.
 
+use crate::common::mount::{is_mounted, kill_daemons};
 use crate::common::workload::{self, Synced};
-use crate::common::{Fs, Mount, Random, Scratch, View, peer_is_kernel, reference, scaled, tool};
+use crate::common::{
+    Fs, Mount, Random, Scratch, View, peer_is_kernel, reference, scaled, tool, uext4,
+};
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -195,5 +198,24 @@ fn again_during_recovery() {
     let mount = scratch.mount(Fs::Uext4, &image, "");
     synced.check(mount.path());
     mount.umount();
+    image.fsck();
+}
+
+/// What a dead daemon left is not called clean.
+#[test]
+fn umount_of_a_dead_daemon_says_so() {
+    if peer_is_kernel() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let image = scratch.mkfs("img", "32M", &[]);
+    let mount = scratch.mount(Fs::Uext4, &image, "");
+    kill_daemons(image.path());
+    let mut command = tool("timeout");
+    let out = command.arg("60").arg(uext4()).arg("umount").arg(mount.path()).output().unwrap();
+    assert_eq!(out.status.code(), Some(32), "{out:?}");
+    assert!(String::from_utf8_lossy(&out.stderr).contains("daemon"), "{out:?}");
+    assert!(!is_mounted(mount.path()));
+    scratch.mount(Fs::Uext4, &image, "").umount();
     image.fsck();
 }

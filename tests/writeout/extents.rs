@@ -142,3 +142,17 @@ fn a_file_of_many_pieces_loses_none() {
         fsck(&dev);
     }
 }
+
+/// Each block of a journalled file is revoked as it is freed; the records of a long extent are more
+/// than one step's credits pay for.
+#[test]
+fn a_long_journalled_file_goes_within_its_credits() {
+    let dev = mkfs(64, &["-b", "1024", "-J", "size=4"]);
+    let fs = mount(dev.clone(), "data=journal");
+    let f = create(&fs, "f");
+    fs.fallocate(f, 0, 30 << 20, 0).unwrap();
+    fs.unlink(Ino::ROOT, b"f").unwrap();
+    fs.forget(f, 1);
+    fs.unmount().unwrap();
+    fsck(&dev);
+}

@@ -15,7 +15,7 @@ mod walk;
 
 use super::node::{self, Node};
 use super::ranges::Ranges;
-use super::tx::{Groups, Owner};
+use super::tx::{Freeing, Owner};
 use super::{Look, Mapping, State};
 use crate::error::Result;
 use crate::ondisk::Geometry;
@@ -100,7 +100,7 @@ impl ExtentTree {
     /// Credits of one step of a removal: the path twice (a partial extent is split), emptied nodes, the
     /// groups of the blocks freed, and a merge.
     pub fn remove_credits(&self) -> u32 {
-        self.split_credits() + 2 * (u32::from(self.depth) + 1) + Groups::CREDITS + 4
+        self.split_credits() + 2 * (u32::from(self.depth) + 1) + Freeing::CREDITS + 4
     }
 
     fn may_join(&self, a: &Extent, b: &Extent) -> bool {

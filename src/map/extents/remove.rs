@@ -5,7 +5,7 @@ use super::{ExtentTree, Pieces};
 use crate::error::{Error, Result};
 use crate::map::Progress;
 use crate::map::node::cut;
-use crate::map::tx::{AllocHow, Groups, Tx};
+use crate::map::tx::{AllocHow, Freeing, Tx};
 use crate::ondisk::extent::Extent;
 use smallvec::{SmallVec, smallvec};
 
@@ -39,17 +39,17 @@ impl ExtentTree {
         let Some(last) = leaf.at.checked_sub(1) else { return Ok(false) };
         let Some(e) = self.extent(tx.owner, leaf, last)? else { return Ok(false) };
         let Some(gone) = cut(&e, from, end) else { return Ok(false) };
-        if gone != e || u64::from(gone.len) > Groups::max_run(tx.ctx.geo) {
+        if gone != e || u64::from(gone.len) > Freeing::max_run(tx.ctx.geo, tx.owner.journalled) {
             self.remove_part(tx, &path, last, &e, gone)?;
             return Ok(true);
         }
         let batch = self.with(tx.owner, leaf, |n| {
-            let mut groups = Groups::default();
+            let mut freeing = Freeing::new(tx.ctx.geo, tx.owner.journalled);
             let mut batch: SmallVec<[Extent; BATCH]> = SmallVec::new();
             for e in (0..=last).rev().map_while(|i| n.extent(i)) {
                 if batch.len() == BATCH
                     || u64::from(e.lblock.0) < from
-                    || !groups.add(tx.ctx.geo, e.block, e.len)
+                    || !freeing.add(tx.ctx.geo, e.block, e.len)
                 {
                     break;
                 }
@@ -74,7 +74,7 @@ impl ExtentTree {
         e: &Extent,
         gone: Extent,
     ) -> Result<()> {
-        let most = Groups::max_run(tx.ctx.geo).max(1);
+        let most = Freeing::max_run(tx.ctx.geo, tx.owner.journalled);
         let start = u64::from(gone.lblock.0).max(gone.end().saturating_sub(most));
         let Some(gone) = cut(&gone, start, u64::MAX) else { return Ok(()) };
         let mut pieces: Pieces = smallvec![];

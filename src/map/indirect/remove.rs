@@ -3,7 +3,7 @@
 use super::{DIRECT, IndirectMap, SLOTS, per_block, pointer, read, set_pointer, slot_range, span};
 use crate::error::Result;
 use crate::map::Progress;
-use crate::map::tx::{Groups, Tx};
+use crate::map::tx::{Freeing, Tx};
 use crate::ondisk::Seal;
 use crate::types::Block;
 use smallvec::SmallVec;
@@ -58,7 +58,7 @@ impl Range {
 impl IndirectMap {
     /// Credits of one step: a block of pointers and those above it, which may be freed with their
     /// groups' bitmaps and descriptors, and the groups of the blocks freed.
-    pub const REMOVE_CREDITS: u32 = 3 + 2 * 3 + Groups::CREDITS;
+    pub const REMOVE_CREDITS: u32 = 3 + 2 * 3 + Freeing::CREDITS;
 
     /// See [`crate::map::FileMap::remove`].
     pub fn remove(&mut self, tx: &mut Tx<'_>, from: u64, end: u64) -> Result<Progress> {
@@ -142,7 +142,7 @@ fn prune(tx: &mut Tx<'_>, block: Block, levels: usize, base: u64, range: Range) 
 
 /// The last pointers of `indexes` that one step takes, as runs, and the index of the first of them.
 fn last_pointers(tx: &Tx<'_>, b: &[u8], indexes: std::ops::Range<u32>) -> (u32, Runs) {
-    let mut groups = Groups::default();
+    let mut freeing = Freeing::new(tx.ctx.geo, tx.owner.journalled);
     let mut runs = Runs::default();
     let mut first = indexes.end;
     let mut n = 0;
@@ -150,7 +150,7 @@ fn last_pointers(tx: &Tx<'_>, b: &[u8], indexes: std::ops::Range<u32>) -> (u32, 
         let p = pointer(b, i);
         if p != 0 {
             let block = Block(u64::from(p));
-            if n == BATCH || !groups.add(tx.ctx.geo, block, 1) {
+            if n == BATCH || !freeing.add(tx.ctx.geo, block, 1) {
                 break;
             }
             runs.add(block.0);
