@@ -23,7 +23,7 @@ MAN8 = $(notdir $(wildcard docs/man/*.8))
 TEST_TOOLS = /dev/fuse fusermount3:fuse3 mkfs.ext4:e2fsprogs e2fsck:e2fsprogs fio:fio \
 	xfs_io:xfsprogs getfacl:acl getfattr:attr sqlite3:sqlite3 rsync:rsync git:git \
 	stress-ng:stress-ng dbench:dbench jq:jq python3:python3 xxd:xxd losetup:mount \
-	filefrag:e2fsprogs setpriv:util-linux mkfs.xfs:xfsprogs cc:gcc
+	filefrag:e2fsprogs setpriv:util-linux mkfs.xfs:xfsprogs cc:gcc chromium:chromium
 
 .PHONY: all build demo test unit-test mount-test seeded-faults crash cases check fmt clippy doc install uninstall clean
 

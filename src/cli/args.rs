@@ -23,6 +23,8 @@ struct Cli {
 pub enum Command {
     /// Mount an image or block device
     Mount(MountArgs),
+    /// Mount the device alone, as one file named disk, to compare a file system with
+    Raw(MountArgs),
     /// Unmount; returns when everything is on the device and the daemon has ended
     #[command(alias = "unmount")]
     Umount(UmountArgs),

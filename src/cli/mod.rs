@@ -16,6 +16,7 @@ mod helper;
 mod lab;
 mod logging;
 mod mount;
+mod raw;
 mod remount;
 mod target;
 mod trace;
@@ -50,6 +51,7 @@ fn dispatch<B: Backend>(argv: Vec<OsString>, backend: B) -> Result<(), Failure> 
     }
     match args::parse(argv)? {
         Some(Command::Mount(a)) => mount::run_args(a, backend),
+        Some(Command::Raw(a)) => mount::run_args(a, raw::Device::default()),
         Some(Command::Umount(a)) => umount::run(&a),
         Some(Command::Ctl(a)) => ctl::run(&a),
         Some(Command::Trace(a)) => trace::run(&a),

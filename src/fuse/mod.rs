@@ -14,5 +14,6 @@ mod ioctl;
 pub mod mount;
 pub mod mount_table;
 mod pool;
+pub mod raw;
 pub mod sandbox;
 pub mod supervisor;

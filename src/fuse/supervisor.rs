@@ -19,8 +19,9 @@ use nix::sys::socket::{
 use nix::unistd::{ForkResult, Pid};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -197,7 +198,13 @@ struct Outside {
 
 struct Made {
     dev: String,
-    socket_path: Option<PathBuf>,
+    /// The socket's path, and its inode: a later mount may have been given our number and put its own
+    /// socket there.
+    socket: Option<(PathBuf, u64)>,
+}
+
+fn inode(path: &Path) -> Option<u64> {
+    path.symlink_metadata().ok().map(|m| m.ino())
 }
 
 impl Outside {
@@ -284,14 +291,14 @@ impl Outside {
         let bound = control_socket::bind(&dev);
         let by = if connection.by_fusermount { "fusermount" } else { "mount" };
         let mut fds = vec![connection.fuse.as_raw_fd()];
-        let mut socket_path = None;
+        let mut socket = None;
         if let Ok((listener, path)) = &bound {
             fds.push(listener.as_raw_fd());
-            socket_path.clone_from(path);
+            socket = path.clone().and_then(|p| inode(&p).map(|i| (p, i)));
         }
         let text = format!("mounted {by} {dev}");
         let _ = send(&self.socket, text.as_bytes(), &fds);
-        self.made = Some(Made { dev, socket_path });
+        self.made = Some(Made { dev, socket });
     }
 
     /// Whether our mount is still at its place and on top.
@@ -309,7 +316,9 @@ impl Outside {
     fn clean_up(&mut self) {
         let _ = self.unmount(Unmount::Lazy);
         if let Some(made) = self.made.take() {
-            if let Some(path) = made.socket_path {
+            if let Some((path, ours)) = made.socket
+                && inode(&path) == Some(ours)
+            {
                 let _ = std::fs::remove_file(path);
             }
             mount::forget_in_utab(&self.request.point);

@@ -120,6 +120,9 @@ pub struct Job {
     /// Writes.
     #[serde(default)]
     pub write: Direction,
+    /// Milliseconds that its processes ran, added up.
+    #[serde(default, rename = "job_runtime")]
+    pub run_time: u64,
     /// Per cent of the job's time in the program.
     #[serde(default)]
     pub usr_cpu: f64,
@@ -192,6 +195,13 @@ impl Direction {
         let mut all: Vec<_> = all.filter_map(|(p, ns)| Some((p.parse().ok()?, ns / 1e3))).collect();
         all.sort_by(|a: &(f64, f64), b| a.0.total_cmp(&b.0));
         all
+    }
+}
+
+impl Job {
+    /// CPU time of its processes while they ran, in seconds; fio's own start and end aside.
+    pub fn cpu_seconds(&self) -> f64 {
+        (self.usr_cpu + self.sys_cpu) / 100.0 * self.run_time as f64 / 1e3
     }
 }
 

@@ -4,6 +4,7 @@ use crate::{Context, Result, command, tools};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 /// An image file; removed when dropped.
 #[derive(Debug)]
@@ -69,16 +70,29 @@ impl Drop for Image {
     }
 }
 
+static BASE: OnceLock<PathBuf> = OnceLock::new();
+
+/// Where [`Workdir::new`] makes its directories: the first call counts.
+pub fn put_in(dir: &Path) {
+    let _ = BASE.set(dir.to_path_buf());
+}
+
+/// The directory for directories: as [`put_in`] said, or `$UEXT4_BENCH_DIR`, or `$TMPDIR`.
+pub fn base() -> PathBuf {
+    let named =
+        || std::env::var_os("UEXT4_BENCH_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
+    BASE.get().cloned().unwrap_or_else(named)
+}
+
 /// A directory for images and mount points that goes away with everything in it, unless something
 /// is still mounted below it.
 #[derive(Debug)]
 pub struct Workdir(PathBuf);
 
 impl Workdir {
-    /// A new one below `$TMPDIR`, or where `$UEXT4_BENCH_DIR` says.
+    /// A new one in [`base`].
     pub fn new(name: &str) -> Result<Workdir> {
-        let base =
-            std::env::var_os("UEXT4_BENCH_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
+        let base = base();
         for n in 0.. {
             let path = base.join(format!("uext4-{name}.{}.{n}", std::process::id()));
             match std::fs::create_dir(&path) {

@@ -84,8 +84,7 @@ impl Machine {
 }
 
 fn scratch() -> String {
-    let dir = std::env::var_os("UEXT4_BENCH_DIR").map_or_else(std::env::temp_dir, Into::into);
-    let stat = Command::new("stat").args(["-f", "-c", "%T"]).arg(dir).output();
+    let stat = Command::new("stat").args(["-f", "-c", "%T"]).arg(crate::image::base()).output();
     stat.map(|o| String::from_utf8_lossy(&o.stdout).trim().to_string()).unwrap_or_default()
 }
 

@@ -1,7 +1,7 @@
 //! Tables for the terminal and the page.
 
 use crate::stats::Estimate;
-use comfy_table::{Cell, CellAlignment, ContentArrangement, presets};
+use comfy_table::{Cell, CellAlignment, ContentArrangement, TableComponent, presets};
 
 /// A table of text; the first column is to the left, the others to the right.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -28,7 +28,9 @@ impl Table {
     /// As text for a terminal.
     pub fn text(&self) -> String {
         let mut t = comfy_table::Table::new();
-        t.load_preset(presets::UTF8_HORIZONTAL_ONLY);
+        t.load_preset(presets::NOTHING);
+        t.set_style(TableComponent::HeaderLines, '─');
+        t.set_style(TableComponent::MiddleHeaderIntersections, '─');
         t.set_content_arrangement(ContentArrangement::Disabled);
         t.set_header(self.head.iter().map(Cell::new));
         for row in &self.rows {
