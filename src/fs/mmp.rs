@@ -49,7 +49,7 @@ impl Mmp {
             n => n.min(*MMP_INTERVAL.end()),
         };
         let interval = every.max(raw.interval());
-        let seq = claim(&mut place, &raw, interval, |t| std::thread::sleep(t))?;
+        let seq = claim(&mut place, &raw, interval, std::thread::sleep)?;
         let volume = Arc::new(OnceLock::new());
         let (stop, stopped) = bounded(1);
         let for_thread = volume.clone();
@@ -181,11 +181,8 @@ impl Place {
             every.saturating_mul(2).clamp(*MMP_INTERVAL.start(), *MMP_INTERVAL.end());
         let mut last = Instant::now();
         let alive = || volume.get().and_then(Weak::upgrade).is_none_or(|v| v.alive().is_ok());
-        loop {
-            match stopped.recv_timeout(Duration::from_secs(every.into())) {
-                Err(RecvTimeoutError::Timeout) => {}
-                _ => break,
-            }
+        let pause = Duration::from_secs(every.into());
+        while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(pause) {
             if !alive() {
                 return;
             }
