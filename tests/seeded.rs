@@ -36,6 +36,12 @@ fn workload(fault: Fault) -> (&'static str, &'static str) {
         Fault::FsyncWithoutCommit => ("create-fsync-rename", "dioread_nolock"),
         Fault::UnlinkInTwo => ("link-unlink", "dioread_nolock"),
         Fault::NoRecoverFlag => ("create-fsync-rename", "dioread_nolock"),
+        Fault::EscapeNotNoted => ("create-fsync-rename", "data=journal"),
+        Fault::FdatasyncForgotten => ("append-fsync", "dioread_nolock"),
+        Fault::SizeInAnother => {
+            ("create /a\nfsync /a\nwrite /a 0 5000\nwriteout /a\nfsync /a\n", "dioread_nolock")
+        }
+        Fault::DirectBeforeData => ("direct-extend", "dioread_nolock"),
     }
 }
 
@@ -51,7 +57,8 @@ fn revoked() -> Vec<Op> {
     }
     text += "sync\n";
     (0..6).for_each(|f| text += &format!("unlink /a{f}\n"));
-    text += "sync\n";
+    // Time for the thread that ends them.
+    text += "sleep 100\nsync\n";
     for i in 0..24 {
         text += &format!("create /f{i}\nwrite /f{i} 0 390000\n");
     }
@@ -78,7 +85,9 @@ fn run(fault: Fault) -> (usize, Option<Wrong>) {
     };
     let history = History::new(recorded.image, &recorded.log).unwrap();
     let checker = Checker::new(&history.base, &history.entries, recorded.promise).unwrap();
-    let budget = Budget { states: BUDGET, fsck_every: 20, interrupt_every: 0, ..Budget::default() };
+    // Only e2fsck minds blocks beyond the size.
+    let fsck_every = if fault == Fault::SizeInAnother { 2 } else { 20 };
+    let budget = Budget { states: BUDGET, fsck_every, interrupt_every: 0, ..Budget::default() };
     let report = explore(&history, &checker, &budget, scratch.path(), &mut |_, _| {}).unwrap();
     (report.states, report.failing.first().map(|f| f.wrong.clone()))
 }

@@ -31,8 +31,6 @@ pub struct History {
     pub entries: Vec<Entry>,
     /// The instants, in order.
     pub points: Vec<Point>,
-    /// The superblock has a copy in another group.
-    has_backup: bool,
 }
 
 impl History {
@@ -60,13 +58,7 @@ impl History {
         }
         let entries = reader.collect::<io::Result<Vec<Entry>>>()?;
         let points = points(&entries);
-        let mut counts = [0; 36];
-        base.read_at(&mut counts, 1024).map_err(io::Error::other)?;
-        let word = |at: usize| {
-            u32::from_le_bytes([counts[at], counts[at + 1], counts[at + 2], counts[at + 3]])
-        };
-        let has_backup = word(4) > word(32).saturating_add(word(20));
-        Ok(History { base, entries, points, has_backup })
+        Ok(History { base, entries, points })
     }
 
     /// The states of a point, at most `most`: everything lost, everything kept, each prefix, one lost,
@@ -129,7 +121,7 @@ impl History {
             } else {
                 u64::MAX >> (63 - rng.below(sectors.min(63) as u64))
             };
-            let mask = self.whole_super(e, mask);
+            let mask = History::whole_super(e, mask);
             if !s.keep.contains(&seq) {
                 s.keep.push(seq);
                 s.keep.sort_unstable();
@@ -138,11 +130,11 @@ impl History {
         }
     }
 
-    /// A superblock without a backup has one checksum over two sectors and nothing that could bring it back,
-    /// by anybody: there both sectors are kept or lost.
-    fn whole_super(&self, e: &Entry, mask: u64) -> u64 {
+    /// The superblock has one checksum over two sectors, and a mount, the kernel's too, takes no backup
+    /// unasked: both sectors are kept or lost.
+    fn whole_super(e: &Entry, mask: u64) -> u64 {
         let first = (1024u64.wrapping_sub(e.offset) / SECTOR as u64) as u32;
-        if self.has_backup || e.offset > 1024 || first > 62 {
+        if e.offset > 1024 || first > 62 {
             return mask;
         }
         let both = 3u64 << first;

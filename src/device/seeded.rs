@@ -39,11 +39,19 @@ pub enum Fault {
     UnlinkInTwo,
     /// The file system's RECOVER flag is not set before the log is written.
     NoRecoverFlag,
+    /// A logged block that begins with jbd2's magic is escaped, and its tag does not say so.
+    EscapeNotNoted,
+    /// The transaction that fdatasync waits for is not noted.
+    FdatasyncForgotten,
+    /// An extent turns written in one transaction, and the size moves in the next.
+    SizeInAnother,
+    /// As [`Fault::ConvertBeforeData`], by a direct write.
+    DirectBeforeData,
 }
 
 impl Fault {
     /// All but [`Fault::None`].
-    pub const ALL: [Fault; 16] = [
+    pub const ALL: [Fault; 20] = [
         Fault::NoFlushBeforeCommit,
         Fault::CommitNotStable,
         Fault::ConvertBeforeData,
@@ -60,6 +68,10 @@ impl Fault {
         Fault::FsyncWithoutCommit,
         Fault::UnlinkInTwo,
         Fault::NoRecoverFlag,
+        Fault::EscapeNotNoted,
+        Fault::FdatasyncForgotten,
+        Fault::SizeInAnother,
+        Fault::DirectBeforeData,
     ];
 }
 

@@ -59,7 +59,7 @@ pub fn write_direct(
     vol.dio.of(mode).conversions.fetch_add(1, Ordering::Relaxed);
     let blocks = prepare(vol, inode, off, end)?;
     // With a reader let in at the worst moment.
-    if seeded::on(Fault::ConvertBeforeData) {
+    if seeded::on(Fault::DirectBeforeData) {
         finish(vol, inode, &blocks, end)?;
         vol.journal.commit_all()?;
     }

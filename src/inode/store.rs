@@ -3,6 +3,7 @@
 use super::{Attrs, Inode, IoGate, IoLock, SlotAt, Volume, mode};
 use crate::{
     cache::pages::FilePages,
+    device::seeded::{self, Fault},
     error::{Corrupt, Error, Result},
     journal::Handle,
     map::FileMap,
@@ -153,7 +154,7 @@ impl Inode {
         })??;
         attrs.dirty = false;
         drop(attrs);
-        self.note_change(h.tid(), what != Store::Times);
+        self.note_change(h.tid(), what != Store::Times && !seeded::on(Fault::FdatasyncForgotten));
         Ok(())
     }
 

@@ -4,6 +4,7 @@ use super::home::{MAX_BYTES, MAX_PIECES};
 use super::log_map::LogMap;
 use super::transaction::Captured;
 use crate::device::AlignedBuf;
+use crate::device::seeded::{self, Fault};
 use crate::error::{Corrupt, Result};
 use crate::ondisk::jbd2::{
     DescriptorWriter, LogFormat, RevokeWriter, crc32_be, escape, needs_escape,
@@ -60,6 +61,7 @@ impl Record {
             let mut n = 0;
             for c in rest {
                 let (data, escaped) = escape_copy(&c.data);
+                let escaped = escaped && !seeded::on(Fault::EscapeNotNoted);
                 if !w.push(c.block, escaped, format.tag_checksum(seq, &data)) {
                     break;
                 }

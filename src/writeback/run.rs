@@ -294,6 +294,12 @@ fn complete(vol: &Volume, inode: &Arc<Inode>, taken: &Taken, mapped: &Mapped) ->
         }
         inode.map_mut()?.convert(&ctx, &mut h, m.lblk, m.len)?;
     }
+    if seeded::on(Fault::SizeInAnother) {
+        inode.store(vol, &mut h)?;
+        h.stop()?;
+        vol.journal.commit_all()?;
+        h = vol.journal.start("end_io", credits)?;
+    }
     move_disk_size(vol, inode, taken, mapped.end);
     inode.store(vol, &mut h)?;
     h.stop()

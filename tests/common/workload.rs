@@ -298,7 +298,10 @@ pub fn churn(root: &Path, seed: u64, synced: &Synced) -> io::Result<()> {
         // Chance meets names that are there, or not, or symlinks to nowhere.
         let harmless = [libc::ENOENT, libc::EEXIST, libc::ENOSPC, libc::ELOOP, libc::ENAMETOOLONG];
         match result {
-            Err(e) if e.raw_os_error().is_some_and(|n| harmless.contains(&n)) => {}
+            Err(e) if e.raw_os_error().is_some_and(|n| harmless.contains(&n)) => {
+                // Below a mount that is gone nothing is there.
+                fs::symlink_metadata(root.join(&base))?;
+            }
             other => other?,
         }
     }

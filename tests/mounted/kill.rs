@@ -219,3 +219,31 @@ fn umount_of_a_dead_daemon_says_so() {
     scratch.mount(Fs::Uext4, &image, "").umount();
     image.fsck();
 }
+
+/// The machine's side: the daemon's writes are recorded, it is killed, and the disk is rebuilt as a loss of power
+/// would have left it at other instants of that run.
+#[test]
+fn with_the_recorder_below() {
+    if peer_is_kernel() {
+        return;
+    }
+    let scratch = Scratch::new();
+    for round in 0..scaled(1, 10) {
+        let image = scratch.mkfs("img", "32M", &["-b", "1024"]);
+        let before = image.copy("before");
+        let log = image.path().with_file_name("log");
+        let mount = scratch.mount(Fs::Uext4, &image, &format!("record={}", log.display()));
+        let root = mount.path().to_path_buf();
+        let delay = Duration::from_millis(1200);
+        killed_after(mount, delay, &root, &Synced::default(), &[&churn(200 + round)]);
+        let states = scaled("60", "1000");
+        let out = std::process::Command::new(uext4())
+            .args(["crash", "explore", "--fsck-every", "5", "--states", states])
+            .args([&*log, before.path()])
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&out.stdout);
+        assert!(out.status.success() && said.contains(" 0 wrong"), "round {round}: {said}");
+        eprintln!("round {round}: {said}");
+    }
+}
