@@ -139,6 +139,12 @@ impl Allocator {
         if let Plan::Locality(want) = plan {
             return self.use_locality(h, req, len, want);
         }
+        if data
+            && req.prealloc
+            && let Some(run) = self.go_on_in_locality(h, req, len)?
+        {
+            return Ok(run);
+        }
         let want = match plan {
             Plan::Inode(n) if self.has_room_for_pa() => n,
             _ => len,
@@ -222,9 +228,31 @@ impl Allocator {
         }
     }
 
+    /// A file that is still small goes on behind its last block, if that is where a locality group goes
+    /// on.
+    fn go_on_in_locality(
+        &self,
+        h: &mut Handle,
+        req: &Request<'_>,
+        len: u32,
+    ) -> Result<Option<Run>> {
+        let blocks = u64::from(req.lblk.0) + u64::from(len);
+        let Some(goal) = req.goal.and_then(|b| self.geo.group_of_block(b)) else { return Ok(None) };
+        if blocks > u64::from(self.tunables.mb_stream_req()) {
+            return Ok(None);
+        }
+        let mut slot = self.preallocs.locality(Some(goal));
+        let Some(pa) = slot.filter(|p| (p.group, p.start) == goal) else { return Ok(None) };
+        let Some((start, n, left)) = self.take_held(h, &pa, None, len)? else { return Ok(None) };
+        *slot = (left > 0).then_some(Pa { start: start + n, len: left, ..pa });
+        self.count(&self.groups.stats.lg_hits, 1);
+        Ok(Some(self.run(pa.group, start, n)))
+    }
+
     /// Takes from what is held for small files, and holds more of it if need be.
     fn use_locality(&self, h: &mut Handle, req: &Request<'_>, len: u32, want: u32) -> Result<Run> {
-        let mut slot = self.preallocs.locality();
+        let goal = req.goal.and_then(|b| self.geo.group_of_block(b));
+        let mut slot = self.preallocs.locality(goal);
         if let Some(pa) = slot.take() {
             // A small file that does not fit whole goes into a fresh one.
             let taken = if pa.len >= len { self.take_held(h, &pa, None, len)? } else { None };
@@ -247,7 +275,7 @@ impl Allocator {
                 start: taken.all.start + taken.used,
                 len: taken.all.len - taken.used,
             };
-            let mut slot = self.preallocs.locality();
+            let mut slot = self.preallocs.locality(None);
             match &*slot {
                 None => *slot = Some(pa),
                 Some(_) => {

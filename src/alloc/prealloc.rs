@@ -127,8 +127,19 @@ impl Preallocs {
         all
     }
 
-    /// This thread's locality group, or another that is not in use.
-    pub fn locality(&self) -> MutexGuard<'_, Option<Pa>> {
+    /// The locality group that goes on at block `goal` of a group, where a file grows piece by piece;
+    /// else this thread's, or another that is not in use.
+    pub fn locality(&self, goal: Option<(Group, u32)>) -> MutexGuard<'_, Option<Pa>> {
+        if let Some(goal) = goal {
+            let next = |p: &Pa| (p.group, p.start) == goal;
+            let found = self.locality.iter().find_map(|l| {
+                let g = l.try_lock()?;
+                g.as_ref().is_some_and(next).then_some(g)
+            });
+            if let Some(g) = found {
+                return g;
+            }
+        }
         let mine = SLOT.with(|s| {
             s.get().unwrap_or_else(|| {
                 let n = NEXT_SLOT.fetch_add(1, Relaxed);
@@ -173,8 +184,14 @@ mod tests {
     #[test]
     fn locality_groups_are_taken_side_by_side() {
         let p = Preallocs::new(2);
-        let a = p.locality();
-        let b = p.locality();
+        let mut a = p.locality(None);
+        let b = p.locality(None);
         assert!(a.is_none() && b.is_none());
+        let pa = Pa { id: p.next_id(), lstart: 0, group: Group(3), start: 7, len: 5 };
+        *a = Some(pa);
+        drop((a, b));
+        assert_eq!(*p.locality(Some((Group(3), 7))), Some(pa));
+        let other = p.locality(Some((Group(3), 8)));
+        assert_eq!(p.locality(Some((Group(3), 7))).is_none(), *other == Some(pa));
     }
 }

@@ -3,7 +3,7 @@
 use super::model::{Inode, Model, TreeText, What};
 use crate::device::{BlockDevice, FaultDevice, IoOp, MemDevice, fault::Rule};
 use crate::error::{Error, Result};
-use crate::fs::{Cred, Fs};
+use crate::fs::{Cred, Fs, ReadHow};
 use crate::inode::mode;
 use crate::options::MountOptions;
 use crate::types::Ino;
@@ -337,7 +337,7 @@ impl Walk<'_> {
         match node.what {
             What::File => {
                 let mut data = vec![0xcc; st.size.min(MAX_READ) as usize];
-                let got = self.fs.read(ino, 0, &mut data, false).map_err(named)?;
+                let got = self.fs.read(ino, 0, &mut data, ReadHow::BUFFERED).map_err(named)?;
                 data.truncate(got);
                 if let Some(v) = node.versions.first_mut() {
                     v.data = Arc::new(data.clone());

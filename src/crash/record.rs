@@ -306,7 +306,7 @@ impl Run<'_> {
                 fs.setattr(root, ino, SetAttr { mode: Some(*mode), ..SetAttr::default() })?;
             }
             Op::Falloc { path, off, len, mode } => {
-                fs.fallocate(self.find(path)?, *off, *len, *mode)?;
+                fs.fallocate(Cred::ROOT, self.find(path)?, *off, *len, *mode)?;
             }
             Op::Fsync { path } => fs.fsync(self.find(path)?, false)?,
             Op::Fdatasync { path } => fs.fsync(self.find(path)?, true)?,

@@ -49,8 +49,9 @@ pub(super) fn claim(path: &Path, file: &File, read_only: bool) -> Result<Claim> 
     let io_err = |source| Error::Io { op: "lock", offset: 0, source };
     let meta = file.metadata().map_err(io_err)?;
     let is_dev = meta.file_type().is_block_device();
-    // udev holds a shared lock on a block device for the moment in which it probes it.
-    let mut tries = if is_dev { 10 } else { 1 };
+    // udev holds a shared lock on a block device for the moment in which it probes it; a daemon that
+    // was killed is gone for its mount a moment before its lock is.
+    let mut tries = 10;
     while !try_flock(file, read_only).map_err(io_err)? {
         tries -= 1;
         if tries == 0 {

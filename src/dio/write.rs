@@ -19,7 +19,7 @@ use std::sync::{Arc, atomic::Ordering};
 
 /// Writes `data` at `off`, both multiples of the device's logical block (else
 /// `EINVAL`), and returns when it is on the device and in the map.
-/// `Ok(None)`: this file needs the page cache (indirect map with holes in the range); the
+/// `root_ok`: the writer may use the reserved blocks. `Ok(None)`: this file needs the page cache (indirect map with holes in the range); the
 /// caller writes buffered and then writes out.
 pub fn write_direct(
     vol: &Volume,
@@ -27,6 +27,7 @@ pub fn write_direct(
     inode: &Arc<Inode>,
     off: u64,
     data: &[u8],
+    root_ok: bool,
 ) -> Result<Option<usize>> {
     let unit = u64::from(vol.dev.logical_block_size());
     if !off.is_multiple_of(unit) || !(data.len() as u64).is_multiple_of(unit) {
@@ -57,7 +58,7 @@ pub fn write_direct(
         writeback::write_out(vol, wb, inode, Scope::ALL)?;
     }
     vol.dio.of(mode).conversions.fetch_add(1, Ordering::Relaxed);
-    let blocks = prepare(vol, inode, off, end)?;
+    let blocks = prepare(vol, inode, off, end, root_ok)?;
     // With a reader let in at the worst moment.
     if seeded::on(Fault::DirectBeforeData) {
         finish(vol, inode, &blocks, end)?;
@@ -170,7 +171,7 @@ fn span(vol: &Volume, m: &Mapping) -> (u64, u64) {
 
 /// Maps every block of the range; what was a hole becomes unwritten, and what is
 /// unwritten is split, so that the conversion needs no block.
-fn prepare(vol: &Volume, inode: &Arc<Inode>, off: u64, end: u64) -> Result<Pieces> {
+fn prepare(vol: &Volume, inode: &Arc<Inode>, off: u64, end: u64, root_ok: bool) -> Result<Pieces> {
     let bs = vol.geo.block_size;
     let ctx = vol.map_ctx();
     let (mut at, stop) = (bs.index(off), bs.blocks_for(end));
@@ -190,6 +191,7 @@ fn prepare(vol: &Volume, inode: &Arc<Inode>, off: u64, end: u64) -> Result<Piece
         let mut m = map.lookup(&ctx, lblk, (stop - at) as u32)?;
         let how = AllocHow {
             size_hint: end.max(inode.size()),
+            root_ok,
             ..AllocHow::new(Enter::InFlight, Kind::Data)
         };
         match m.state {

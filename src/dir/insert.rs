@@ -79,7 +79,8 @@ fn enter(d: &mut Dir<'_>, h: &mut Handle, new: &New<'_>) -> Result<()> {
         lblk = at.saturating_add(1);
     }
     if may_index && d.blocks() == 1 && make_tree(d, h)? {
-        return into_tree(d, h, new).map_err(|e| match e {
+        // As ext4, which never leaves a tree of one leaf.
+        return split_first(d, h, new).and_then(|()| into_tree(d, h, new)).map_err(|e| match e {
             NoPath::Failed(e) => e,
             NoPath::Unusable(c) => c.into(),
         });
@@ -122,9 +123,6 @@ fn into_tree(d: &Dir<'_>, h: &mut Handle, new: &New<'_>) -> Result<(), NoPath> {
         if into_leaf(d, h, &leaf, &seal, new)? {
             return Ok(());
         }
-        if compact(d, h, &leaf, new)? && into_leaf(d, h, &leaf, &seal, new)? {
-            return Ok(());
-        }
         if path.frames.last().is_some_and(|f| !f.table.is_full()) {
             let half = split_leaf(d, h, path, &leaf)?;
             if into_leaf(d, h, &half, &seal, new)? {
@@ -138,16 +136,11 @@ fn into_tree(d: &Dir<'_>, h: &mut Handle, new: &New<'_>) -> Result<(), NoPath> {
     Err(NoPath::Failed(d.corrupt(c)))
 }
 
-/// Closes the gaps in a leaf if that makes room for the name.
-fn compact(d: &Dir<'_>, h: &mut Handle, buf: &Arc<Buffer>, new: &New<'_>) -> Result<bool> {
-    let used = buf.read(|b| d.fmt.records(d.fmt.of(b)).try_fold(0, |n, r| r.map(|r| n + r.used())));
-    let used = used.map_err(|c: Corrupt| d.blame(buf, c))?;
-    if used + leaf::rec_len(new.name.len()) > d.fmt.area() {
-        return Ok(false);
-    }
-    h.modify(buf, &d.leaf_seal(), |b| d.fmt.compact(d.fmt.of_mut(b)))?
-        .map_err(|c| d.blame(buf, c))?;
-    Ok(true)
+/// Splits the one leaf of a tree just made.
+fn split_first(d: &Dir<'_>, h: &mut Handle, new: &New<'_>) -> Result<(), NoPath> {
+    let path = d.probe(Target::Name(new.name))?;
+    let leaf = d.block(path.leaf, &d.leaf_seal())?;
+    split_leaf(d, h, path, &leaf).map(|_| ())
 }
 
 /// Moves the upper half (by hash) of a leaf's entries to a new leaf behind it. Returns the leaf that
@@ -160,12 +153,12 @@ fn split_leaf(
 ) -> Result<Arc<Buffer>, NoPath> {
     let old = leaf.data();
     let hasher = d.hasher(path.info.hash_version).map_err(NoPath::Unusable)?;
-    // (hash, offset, length), by hash.
+    // (hash, offset, length with the free space behind it), by hash.
     let mut map: Vec<(u32, usize, usize)> = Vec::new();
     for r in d.fmt.records(d.fmt.of(&old)) {
         let r = r.map_err(|c| d.blame(leaf, c))?;
         if r.ino != 0 && !r.name.is_empty() {
-            map.push((hasher.hash(r.name).0, r.off, r.used()));
+            map.push((hasher.hash(r.name).0, r.off, r.len));
         }
     }
     map.sort_unstable();

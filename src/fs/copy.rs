@@ -1,6 +1,6 @@
 //! copy_file_range(2): the copy happens here, without the data crossing to the caller.
 
-use super::{Cred, Fs, WriteHow};
+use super::{Cred, Fs, ReadHow, WriteHow};
 use crate::{
     device::AlignedBuf,
     error::{Error, Result},
@@ -29,12 +29,12 @@ impl Fs {
         let mut done = 0;
         while done < len {
             let want = (len - done).min(buf.len() as u64) as usize;
-            let n = self.read(from.0, from.1 + done, &mut buf[..want], false)?;
+            let n = self.read(from.0, from.1 + done, &mut buf[..want], ReadHow::BUFFERED)?;
             if n == 0 {
                 break;
             }
             if done == 0 && cred.uid != 0 {
-                self.kill_privileges(to.0)?;
+                self.kill_privileges(cred, to.0)?;
             }
             match self.write(cred, to.0, to.1 + done, &buf[..n], WriteHow::default()) {
                 Ok(w) => done += w as u64,

@@ -1,6 +1,6 @@
 //! Direct requests whose completion answers, and whether a request may wait.
 
-use super::{Cred, Fs, WriteHow};
+use super::{Cred, Fs, ReadHow, WriteHow};
 use crate::{
     device::AlignedBuf,
     dio,
@@ -20,15 +20,17 @@ impl Fs {
         ino: Ino,
         off: u64,
         mut buf: AlignedBuf,
-        direct: bool,
+        how: ReadHow,
         done: impl FnOnce(Result<AlignedBuf>) + Send + 'static,
     ) {
-        if direct
+        if how.direct
             && self.submits()
             && let Ok(i) = self.file(ino)
             && self.past_cache(&i)
         {
-            self.accessed(&i);
+            if !how.noatime {
+                self.accessed(&i);
+            }
             let (vol, len) = (self.vol.clone(), buf.len());
             trace::event!(DirectIoEnter, ino, pos: off, len: len, rw: 0u32);
             let pass = self.submitted.enter();
@@ -40,8 +42,8 @@ impl Fs {
             return dio::start_read(&self.vol, &self.wb, &i, off, buf, done);
         }
         let len = buf.len();
-        let mut go = || self.read(ino, off, &mut buf, direct);
-        let r = if direct { self.pace.timed(len, go) } else { go() };
+        let mut go = || self.read(ino, off, &mut buf, how);
+        let r = if how.direct { self.pace.timed(len, go) } else { go() };
         done(r.map(|n| {
             buf.truncate(n);
             buf

@@ -1,7 +1,7 @@
 //! Everything at once on one file over a poisoned disk, in every lock mode: what was never written
 //! is never read, everything that was submitted is answered, and the image is clean.
 
-use super::{Cred, Fs, SetAttr, WriteHow};
+use super::{Cred, Fs, ReadHow, SetAttr, WriteHow};
 use crate::{
     device::{AlignedBuf, BlockDevice, IoRequest, MemDevice},
     error::Result,
@@ -81,7 +81,7 @@ fn step(fs: &Fs, ino: Ino, who: u64, r: &mut Rng) {
             let (off, len) = (r.below(MAX / 512) * 512, (1 + r.below(64)) as usize * 512);
             let (tx, rx) = mpsc::channel();
             let buf = AlignedBuf::for_overwrite(len);
-            fs.start_read(ino, off, buf, true, move |r| tx.send(r.unwrap()).unwrap());
+            fs.start_read(ino, off, buf, ReadHow::DIRECT, move |r| tx.send(r.unwrap()).unwrap());
             let b = rx.recv_timeout(Duration::from_secs(20)).expect("an answer");
             no_poison(&b, "direct", off);
         }
@@ -104,13 +104,13 @@ fn step(fs: &Fs, ino: Ino, who: u64, r: &mut Rng) {
                 let (off, len) = (r.below(MAX), 1 + r.below(MAX / 4));
                 // Punch or zero, both with the size kept.
                 let mode = if n == 2 { 0x3 } else { 0x11 };
-                fs.fallocate(ino, off, len, mode).unwrap();
+                fs.fallocate(Cred::ROOT, ino, off, len, mode).unwrap();
             }
         },
         _ => {
             let off = r.below(MAX);
             let mut b = vec![0; 30_000];
-            let n = fs.read(ino, off, &mut b, false).unwrap();
+            let n = fs.read(ino, off, &mut b, ReadHow::BUFFERED).unwrap();
             no_poison(&b[..n], "buffered", off);
         }
     }
@@ -198,7 +198,9 @@ fn depth_without_threads_and_data_as_written() {
         for i in 0..256u64 {
             let tx = tx.clone();
             let buf = AlignedBuf::for_overwrite(4096);
-            fs.start_read(ino, i * 4096, buf, true, move |r| tx.send((i, r.unwrap())).unwrap());
+            fs.start_read(ino, i * 4096, buf, ReadHow::DIRECT, move |r| {
+                tx.send((i, r.unwrap())).unwrap()
+            });
         }
         drop(tx);
         let got: Vec<_> = rx.iter().collect();
@@ -272,7 +274,7 @@ fn unmount_waits_for_what_is_submitted() {
     let before = fs.getattr(ino).unwrap().mtime;
     let (tx, rx) = mpsc::channel();
     let told = tx.clone();
-    fs.start_read(ino, 4096, AlignedBuf::for_overwrite(4096), true, move |r| {
+    fs.start_read(ino, 4096, AlignedBuf::for_overwrite(4096), ReadHow::DIRECT, move |r| {
         told.send(r.unwrap()[0]).unwrap();
     });
     thread::sleep(Duration::from_millis(20));
@@ -288,7 +290,7 @@ fn unmount_waits_for_what_is_submitted() {
     drop(fs);
     let fs = Fs::mount(mem.clone(), &options("ro")).unwrap();
     let mut b = [0; 8192];
-    fs.read(ino, 0, &mut b, true).unwrap();
+    fs.read(ino, 0, &mut b, ReadHow::DIRECT).unwrap();
     assert_eq!((b[0], b[8191]), (7, 9));
     assert!(fs.getattr(ino).unwrap().mtime > before, "the time of the late write");
     fs.unmount().unwrap();

@@ -1,6 +1,6 @@
 //! fallocate(2): allocate, punch, zero, collapse, insert.
 
-use super::{Fs, reap};
+use super::{Cred, Fs, reap};
 use crate::{
     alloc::Kind,
     error::{Error, Result},
@@ -31,7 +31,7 @@ bitflags::bitflags! {
 
 impl Fs {
     /// fallocate(2) on `off..off + len`.
-    pub fn fallocate(&self, ino: Ino, off: u64, len: u64, mode: u32) -> Result<()> {
+    pub fn fallocate(&self, cred: Cred, ino: Ino, off: u64, len: u64, mode: u32) -> Result<()> {
         self.vol.writable()?;
         let mode = FallocMode::from_bits(mode).ok_or(Error::NotSupported)?;
         let i = self.file(ino)?;
@@ -53,15 +53,16 @@ impl Fs {
         }
         trace::event!(FallocateEnter, i.ino, offset: off, len: len, mode: mode.bits());
         let _lock = i.io.acquire(Share::Exclusive, "fallocate");
+        let root_ok = self.may_use_reserve(cred);
         let r = if what.is_empty() {
-            self.retry_space(|| self.allocate(&i, off, end, keep))
+            self.retry_space(|| self.allocate(&i, off, end, keep, root_ok))
         } else if what == FallocMode::PUNCH_HOLE {
             if !keep {
                 return Err(Error::NotSupported);
             }
             self.retry_space(|| self.punch(&i, off, end))
         } else if what == FallocMode::ZERO_RANGE {
-            self.retry_space(|| self.zero_range(&i, off, end, keep))
+            self.retry_space(|| self.zero_range(&i, off, end, keep, root_ok))
         } else if what == FallocMode::COLLAPSE_RANGE && !keep {
             self.collapse(&i, off, len)
         } else if what == FallocMode::INSERT_RANGE && !keep {
@@ -74,17 +75,28 @@ impl Fs {
     }
 
     /// Allocates what is not there as unwritten; then moves the size.
-    fn allocate(&self, i: &Arc<Inode>, off: u64, end: u64, keep: bool) -> Result<()> {
+    fn allocate(
+        &self,
+        i: &Arc<Inode>,
+        off: u64,
+        end: u64,
+        keep: bool,
+        root_ok: bool,
+    ) -> Result<()> {
         let bs = self.vol.geo.block_size;
         if end > i.size() && !keep {
             self.zero_tail(i, i.size())?;
             writeback::write_out(&self.vol, &self.wb, i, Scope::ALL)?;
         }
-        self.fill_holes(i, bs.index(off), bs.blocks_for(end), end)?;
+        let mut at = bs.index(off);
+        let filled = self.fill_holes(i, &mut at, bs.blocks_for(end), end, root_ok);
+        // Where the space ends, so does the file.
+        let reached = if filled.is_ok() { end } else { end.min(at << bs.log2()) };
         let mut h = self.vol.journal.start("fallocate", 2)?;
-        self.size_to(i, if keep { 0 } else { end });
+        self.size_to(i, if keep { 0 } else { reached });
         i.store(&self.vol, &mut h)?;
-        self.finish(h, &[i])
+        self.finish(h, &[i])?;
+        filled
     }
 
     /// Times, and a larger size if `end` is past the present one. Inside a handle.
@@ -99,29 +111,38 @@ impl Fs {
         a.rec.ctime = now;
     }
 
-    /// Unwritten blocks for every hole of `at..stop` that has no page waiting. The I/O lock is held.
-    fn fill_holes(&self, i: &Arc<Inode>, mut at: u64, stop: u64, size_hint: u64) -> Result<()> {
+    /// Unwritten blocks for every hole of `at..stop`; `at` moves as far as there is space. The I/O lock
+    /// is held.
+    fn fill_holes(
+        &self,
+        i: &Arc<Inode>,
+        at: &mut u64,
+        stop: u64,
+        size_hint: u64,
+        root_ok: bool,
+    ) -> Result<()> {
         let vol = &self.vol;
         let ctx = vol.map_ctx();
         // A page that waits would find its block unwritten instead of reserved: written out first.
-        let from = LBlock(u32::try_from(at).map_err(|_| Error::TooBig)?);
+        let from = lblk(*at)?;
         if i.pages.lock().any_in(from, stop) {
             writeback::write_out(vol, &self.wb, i, Scope::range(from, stop))?;
         }
         let credits = i.map()?.credits_for_alloc() + 1;
         let mut h = vol.journal.start("fallocate", credits)?;
         let mut result = Ok(());
-        while at < stop {
+        while *at < stop {
             if !h.ensure(credits)? {
                 i.store(vol, &mut h)?;
                 h.restart(credits)?;
             }
-            let lblk = LBlock(u32::try_from(at).map_err(|_| Error::TooBig)?);
-            let want = u32::try_from(stop - at).unwrap_or(u32::MAX);
+            let lblk = lblk(*at)?;
+            let want = u32::try_from(stop - *at).unwrap_or(u32::MAX);
             let mut map = i.map_mut()?;
             let mut m = map.lookup(&ctx, lblk, want)?;
             if m.state == State::Hole {
-                let how = AllocHow { size_hint, ..AllocHow::new(Enter::Unwritten, Kind::Data) };
+                let new = AllocHow::new(Enter::Unwritten, Kind::Data);
+                let how = AllocHow { size_hint, root_ok, ..new };
                 match map.allocate(&ctx, &mut h, lblk, m.len.min(2048), how) {
                     Ok(got) => m = got,
                     Err(e) => {
@@ -130,7 +151,7 @@ impl Fs {
                     }
                 }
             }
-            at += u64::from(m.len.max(1));
+            *at += u64::from(m.len.max(1));
         }
         i.store(vol, &mut h)?;
         h.stop()?;
@@ -143,16 +164,13 @@ impl Fs {
         let bs = vol.geo.block_size;
         let size = i.size();
         if off >= size {
-            return Ok(());
+            let mut h = vol.journal.start("punch_hole", 2)?;
+            self.size_to(i, 0);
+            i.store(vol, &mut h)?;
+            return self.finish(h, &[i]);
         }
         // The rest of the last block goes with it.
         let end = if end >= size { bs.blocks_for(size) << bs.log2() } else { end };
-        writeback::write_out(
-            vol,
-            &self.wb,
-            i,
-            Scope::range(lblk(bs.index(off))?, bs.blocks_for(end)),
-        )?;
         let closed = i.gate.close();
         self.zero_edges(i, off, end)?;
         let (from, stop) = (bs.blocks_for(off), bs.index(end));
@@ -163,28 +181,57 @@ impl Fs {
             truncate::remove_blocks(vol, &mut h, i, lblk(from)?, stop)?;
         }
         self.size_to(i, 0);
+        // What was dropped no longer holds the size on disk back.
+        let disk = lblk(bs.index(i.attrs().rec.size))?;
+        let low = i.pages.lock().lowest_unwritten(disk, 0..0);
+        {
+            let mut a = i.attrs_mut();
+            let reached = low.map_or(a.size, |l| a.size.min(u64::from(l.0) << bs.log2()));
+            a.rec.size = a.rec.size.max(reached);
+        }
         i.store(vol, &mut h)?;
         drop(closed);
         self.finish(h, &[i])
     }
 
-    /// Zeroes the parts of `off..end` that are not whole blocks, on the device. Nothing of the
-    /// range is dirty; the gate is closed.
+    /// Zeroes the parts of `off..end` that are not whole blocks, in the page or on the device. The gate
+    /// is closed.
     fn zero_edges(&self, i: &Arc<Inode>, off: u64, end: u64) -> Result<()> {
         let bs = self.vol.geo.block_size;
         let (a, z) = (bs.index(off), bs.index(end));
         if bs.within(off) != 0 || a == z {
             let to = if a == z { bs.within(end) } else { bs.bytes() };
-            self.zero_on_device(i, a << bs.log2(), bs.within(off), to)?;
+            self.zero_part(i, a, bs.within(off), to)?;
         }
         if a != z && bs.within(end) != 0 {
-            self.zero_on_device(i, z << bs.log2(), 0, bs.within(end))?;
+            self.zero_part(i, z, 0, bs.within(end))?;
+        }
+        Ok(())
+    }
+
+    /// Zeroes bytes `from..to` of a block. What the device has is zero there before this returns; what
+    /// it does not have yet follows with its page.
+    fn zero_part(&self, i: &Arc<Inode>, block: u64, from: usize, to: usize) -> Result<()> {
+        let (vol, l) = (&self.vol, lblk(block)?);
+        let in_page = i.pages.lock().get_mut(l).map(|p| p[from..to].fill(0)).is_some();
+        if !in_page {
+            return self.zero_on_device(i, block << vol.geo.block_size.log2(), from, to);
+        }
+        if i.map()?.lookup(&vol.map_ctx(), l, 1)?.state == State::Written {
+            writeback::write_out(vol, &self.wb, i, Scope::range(l, block + 1))?;
         }
         Ok(())
     }
 
     /// Whole blocks turn unwritten (holes are allocated), the ends are zeroed.
-    fn zero_range(&self, i: &Arc<Inode>, off: u64, end: u64, keep: bool) -> Result<()> {
+    fn zero_range(
+        &self,
+        i: &Arc<Inode>,
+        off: u64,
+        end: u64,
+        keep: bool,
+        root_ok: bool,
+    ) -> Result<()> {
         let vol = &self.vol;
         let bs = vol.geo.block_size;
         if end > i.size() {
@@ -193,7 +240,7 @@ impl Fs {
         writeback::write_out(vol, &self.wb, i, Scope::ALL)?;
         let closed = i.gate.close();
         self.zero_edges(i, off, end)?;
-        self.fill_holes(i, bs.index(off), bs.blocks_for(end), end)?;
+        self.fill_holes(i, &mut bs.index(off), bs.blocks_for(end), end, root_ok)?;
         let (mut at, stop) = (bs.blocks_for(off), bs.index(end));
         let credits = i.map()?.credits_for_alloc() + 1;
         let mut h = vol.journal.start("zero_range", credits)?;

@@ -17,6 +17,22 @@ use crate::{
 use smallvec::SmallVec;
 use std::sync::{Arc, atomic::Ordering};
 
+/// How a read is to be done.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ReadHow {
+    /// Past the page cache (O_DIRECT).
+    pub direct: bool,
+    /// The time of access stays (O_NOATIME).
+    pub noatime: bool,
+}
+
+impl ReadHow {
+    /// A read past the page cache.
+    pub const DIRECT: ReadHow = ReadHow { direct: true, noatime: false };
+    /// A read that looks at what is dirty and at the device.
+    pub const BUFFERED: ReadHow = ReadHow { direct: false, noatime: false };
+}
+
 /// How a write is to be done.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct WriteHow {
@@ -40,20 +56,22 @@ impl Fs {
     }
 
     /// Reads into `buf` from byte `off`; returns the bytes read, fewer only at the end.
-    pub fn read(&self, ino: Ino, off: u64, buf: &mut [u8], direct: bool) -> Result<usize> {
+    pub fn read(&self, ino: Ino, off: u64, buf: &mut [u8], how: ReadHow) -> Result<usize> {
         self.vol.alive()?;
         let i = self.file(ino)?;
         if i.flags().contains(InodeFlags::ENCRYPT) {
             return Err(Error::NoKey);
         }
-        self.accessed(&i);
+        if !how.noatime {
+            self.accessed(&i);
+        }
         let held = super::inline::hold(&i);
         if !i.has_map()
             && let Some(n) = self.op("read", super::inline::read(&i, off, buf))?
         {
             return Ok(n);
         }
-        if direct && held.is_none() && !self.vol.journals_data(&i) {
+        if how.direct && held.is_none() && !self.vol.journals_data(&i) {
             trace::event!(DirectIoEnter, ino, pos: off, len: buf.len(), rw: 0u32);
             let len = buf.len();
             let r = self.op("read", dio::read_direct(&self.vol, &self.wb, &i, off, buf));
@@ -108,10 +126,12 @@ impl Fs {
         self.vol.writable()?;
         let i = self.file(ino)?;
         self.may_write(&i)?;
-        let end = off.checked_add(data.len() as u64).ok_or(Error::TooBig)?;
-        if end > self.max_size(&i) {
+        let room = self.max_size(&i).saturating_sub(off);
+        if room == 0 && !data.is_empty() {
             return Err(Error::TooBig);
         }
+        // As much as fits, as write(2) has it.
+        let data = &data[..data.len().min(usize::try_from(room).unwrap_or(usize::MAX))];
         let mut n = None;
         if self.op("write", super::inline::write(&self.vol, &i, off, data, how.direct))? {
             n = Some(data.len());
@@ -121,7 +141,9 @@ impl Fs {
         }
         if n.is_none() && how.direct && !self.vol.journals_data(&i) {
             trace::event!(DirectIoEnter, ino, pos: off, len: data.len(), rw: 1u32);
-            let r = self.retry_space(|| dio::write_direct(&self.vol, &self.wb, &i, off, data));
+            let root_ok = self.may_use_reserve(cred);
+            let r =
+                self.retry_space(|| dio::write_direct(&self.vol, &self.wb, &i, off, data, root_ok));
             trace::event!(DirectIoExit, ino, pos: off, len: data.len(), rw: 1u32, ret: trace::ret(&r));
             n = self.op("write", r)?;
             if n.is_some() {
@@ -410,18 +432,14 @@ impl Fs {
 
     /// Drops set-id bits and file capabilities, as a write by an unprivileged user does. True if there
     /// were any.
-    pub fn kill_privileges(&self, ino: Ino) -> Result<bool> {
+    pub fn kill_privileges(&self, cred: Cred, ino: Ino) -> Result<bool> {
         self.vol.writable()?;
-        self.kill_priv(&*self.file(ino)?)
+        self.kill_priv(cred, &*self.file(ino)?)
     }
 
-    pub(super) fn kill_priv(&self, i: &Inode) -> Result<bool> {
+    pub(super) fn kill_priv(&self, cred: Cred, i: &Inode) -> Result<bool> {
         let has_cap = self.has_capability(i)?;
-        let m = i.mode();
-        let mut bits = m & mode::SUID;
-        if m & mode::SGID != 0 && m & 0o010 != 0 {
-            bits |= mode::SGID;
-        }
+        let bits = privileges(cred, i);
         if bits == 0 && !has_cap {
             return Ok(false);
         }
@@ -439,4 +457,13 @@ impl Fs {
         h.stop()?;
         Ok(true)
     }
+}
+
+/// The set-id bits that an inode loses when `cred` changes its contents or owner. Set-group-id without
+/// group execution stays for the members of the group.
+pub(super) fn privileges(cred: Cred, i: &Inode) -> u16 {
+    let a = i.attrs();
+    let m = a.rec.mode;
+    let group = m & 0o010 != 0 || !cred.in_group(a.rec.gid);
+    m & if group { mode::SUID | mode::SGID } else { mode::SUID }
 }

@@ -4,7 +4,7 @@ use super::Fs;
 use crate::{
     error::{Error, Result},
     inode::{Inode, Share, mode},
-    ondisk::{InodeFlags, RoCompat},
+    ondisk::{FileKind, InodeFlags, RoCompat},
     types::{Block, Ino},
     writeback::{self, Scope},
 };
@@ -22,15 +22,21 @@ pub struct Fsxattr {
     pub projid: u32,
 }
 
-/// Flags that FS_IOC_SETFLAGS may change (`EXT4_FL_USER_MODIFIABLE`).
-const MODIFIABLE: u32 = 0x604B_C0FF;
-/// Flags that FS_IOC_GETFLAGS shows (`EXT4_FL_USER_VISIBLE`).
-const VISIBLE: u32 = 0x715B_DFFF;
+/// The flags that `FS_XFLAG_*` bits stand for.
+const XFLAGS: [(InodeFlags, u32); 7] = [
+    (InodeFlags::SYNC, 0x20),
+    (InodeFlags::IMMUTABLE, 0x8),
+    (InodeFlags::APPEND, 0x10),
+    (InodeFlags::NODUMP, 0x80),
+    (InodeFlags::NOATIME, 0x40),
+    (InodeFlags::PROJINHERIT, 0x200),
+    (InodeFlags::DAX, 0x8000),
+];
 
 impl Fs {
     /// FS_IOC_GETFLAGS.
     pub fn get_flags(&self, ino: Ino) -> Result<FlagWord> {
-        Ok(self.get(ino)?.flags().bits() & VISIBLE)
+        Ok((self.get(ino)?.flags() & InodeFlags::USER_VISIBLE).bits())
     }
 
     /// FS_IOC_SETFLAGS. The caller has checked ownership; `admin` stands for
@@ -41,11 +47,21 @@ impl Fs {
         let _lock = i.io.acquire(Share::Exclusive, "setflags");
         let old = i.flags();
         let guarded = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
-        let mut new =
-            InodeFlags::from_bits_retain((old.bits() & !MODIFIABLE) | (word & MODIFIABLE));
-        if !i.is_dir() {
-            new -= InodeFlags::DIRECTORY_ONLY & InodeFlags::from_bits_retain(MODIFIABLE);
+        let new = InodeFlags::from_bits_retain(word);
+        // What lsattr shows but chattr cannot change is passed back unchanged, and left alone.
+        if !InodeFlags::USER_VISIBLE.contains(new) {
+            return Err(Error::NotSupported);
         }
+        let set = new & InodeFlags::USER_MODIFIABLE;
+        let allowed = match FileKind::from_mode(i.mode()) {
+            Some(FileKind::Directory) => InodeFlags::all(),
+            Some(FileKind::Regular) => !InodeFlags::DIRECTORY_ONLY,
+            _ => InodeFlags::NODUMP | InodeFlags::NOATIME,
+        };
+        if !allowed.contains(set) {
+            return Err(Error::NotSupported);
+        }
+        let new = (old - InodeFlags::USER_MODIFIABLE) | set;
         let changed = old ^ new;
         if changed.intersects(guarded) && !admin {
             return Err(Error::Perm);
@@ -56,7 +72,10 @@ impl Fs {
         {
             return Err(Error::Perm);
         }
-        if changed.contains(InodeFlags::EXTENTS) {
+        if changed.intersects(InodeFlags::EXTENTS | InodeFlags::CASEFOLD) {
+            return Err(Error::NotSupported);
+        }
+        if new.contains(InodeFlags::DAX | InodeFlags::JOURNAL_DATA) {
             return Err(Error::NotSupported);
         }
         if changed.contains(InodeFlags::JOURNAL_DATA) {
@@ -93,14 +112,7 @@ impl Fs {
         let i = self.get(ino)?;
         let f = i.flags();
         let mut x = 0;
-        for (flag, bit) in [
-            (InodeFlags::SYNC, 0x20),
-            (InodeFlags::IMMUTABLE, 0x8),
-            (InodeFlags::APPEND, 0x10),
-            (InodeFlags::NODUMP, 0x80),
-            (InodeFlags::NOATIME, 0x40),
-            (InodeFlags::PROJINHERIT, 0x200),
-        ] {
+        for (flag, bit) in XFLAGS {
             if f.contains(flag) {
                 x |= bit;
             }
@@ -108,6 +120,18 @@ impl Fs {
         let projid =
             if self.vol.geo.has_ro_compat(RoCompat::PROJECT) { i.attrs().rec.projid } else { 0 };
         Ok(Fsxattr { xflags: x, projid })
+    }
+
+    /// FS_IOC_FSSETXATTR: as [`Fs::set_flags`] for the flags that both ioctls know.
+    pub fn set_fsxattr(&self, admin: bool, ino: Ino, x: Fsxattr) -> Result<()> {
+        if x.projid != self.get_fsxattr(ino)?.projid {
+            return Err(Error::NotSupported);
+        }
+        let mut f = self.get(ino)?.flags() & InodeFlags::USER_VISIBLE;
+        for (flag, bit) in XFLAGS {
+            f.set(flag, x.xflags & bit != 0);
+        }
+        self.set_flags(admin, ino, f.bits())
     }
 
     /// FS_IOC_GETVERSION.

@@ -31,7 +31,7 @@ mod watchdog;
 mod xattrs;
 
 pub use falloc::FallocMode;
-pub use io::WriteHow;
+pub use io::{ReadHow, WriteHow};
 pub use ioctl::{FlagWord, Fsxattr};
 pub use readdir::DirEntry;
 pub use rename::RenameFlags;
@@ -62,6 +62,11 @@ pub struct Cred {
 impl Cred {
     /// The superuser.
     pub const ROOT: Cred = Cred { uid: 0, gid: 0 };
+
+    /// Whether this is the superuser or its group is `gid`: supplementary groups are not known here.
+    pub(crate) fn in_group(self, gid: u32) -> bool {
+        self.uid == 0 || self.gid == gid
+    }
 }
 
 /// One mounted file system.
@@ -174,6 +179,14 @@ impl Fs {
         Ok(written || gained || after.free > before.free || after.ffree > before.ffree)
     }
 
+    /// `EPERM` for an append-only file that is opened to write anywhere in it.
+    pub fn may_open(&self, ino: Ino, write: bool, append: bool) -> Result<()> {
+        if write && !append && self.get(ino)?.flags().contains(InodeFlags::APPEND) {
+            return Err(Error::Perm);
+        }
+        Ok(())
+    }
+
     /// Counts an open of the kernel.
     pub fn open(&self, ino: Ino, write: bool) -> Result<Arc<Inode>> {
         self.vol.alive()?;
@@ -186,9 +199,19 @@ impl Fs {
         Ok(i)
     }
 
-    /// The last close of an unlinked file frees it.
+    /// Whether [`Fs::release`] will write data out.
+    pub fn release_may_wait(&self, ino: Ino) -> bool {
+        self.vol.inodes.peek(ino).is_some_and(|i| i.da_alloc_close.load(Ordering::Acquire))
+    }
+
+    /// A handle is closed. What replaced the contents of a file that was cut to nothing is written out
+    /// (`auto_da_alloc`); the last close of an unlinked file frees it.
     pub fn release(&self, ino: Ino) {
         let Some(i) = self.vol.inodes.peek(ino) else { return };
+        if i.da_alloc_close.swap(false, Ordering::AcqRel) && i.nlink() != 0 {
+            // A failure is logged and kept for the next fsync.
+            let _ = self.write_out(&i);
+        }
         let was = i.opens.fetch_sub(1, Ordering::AcqRel);
         if was == 1 {
             self.closed(&i);

@@ -1,6 +1,6 @@
 //! setattr: chmod, chown, utimens, truncate.
 
-use super::{Cred, Fs, Stat, reap};
+use super::{Cred, Fs, Stat, io, reap};
 use crate::device::seeded::{self, Fault};
 use crate::{
     error::{Error, Result},
@@ -11,7 +11,7 @@ use crate::{
     writeback::{self, Scope},
     xattr,
 };
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
 /// A time to set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,34 +56,49 @@ impl Fs {
         if f.contains(InodeFlags::APPEND) && (touches || s.size.is_some()) {
             return Err(Error::Perm);
         }
-        let explicit = |t: Option<SetTime>| matches!(t, Some(SetTime::At(_)));
-        if f.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND)
-            && (explicit(s.atime) || explicit(s.mtime))
+        // An append-only file may be touched as a whole.
+        let times = s.atime.is_some() || s.mtime.is_some();
+        let touch = (s.atime, s.mtime) == (Some(SetTime::Now), Some(SetTime::Now));
+        if times && f.contains(InodeFlags::IMMUTABLE)
+            || times && !touch && f.contains(InodeFlags::APPEND)
         {
             return Err(Error::Perm);
         }
         if let Some(size) = s.size {
             self.truncate(cred, &i, size, s.kill_priv)?;
         }
-        if s.mode.is_some()
-            || s.uid.is_some()
-            || s.gid.is_some()
+        if touches
+            || s.size.is_none()
             || s.atime.is_some()
             || s.mtime.is_some()
             || s.ctime.is_some()
         {
-            self.set_fields(&i, &s)?;
+            self.set_fields(cred, &i, &s)?;
         }
         Ok(Stat::of(self, &i))
     }
 
-    fn set_fields(&self, i: &Arc<Inode>, s: &SetAttr) -> Result<()> {
-        if (s.uid.is_some() || s.gid.is_some()) && !i.is_dir() && self.has_capability(i)? {
-            self.kill_priv(i)?;
+    /// Changes all but the size. Where nothing is to be set this is a chown(2) to nobody new, or the
+    /// kernel taking privileges away before it changes the contents.
+    fn set_fields(&self, cred: Cred, i: &Arc<Inode>, s: &SetAttr) -> Result<()> {
+        let times = s.atime.is_some() || s.mtime.is_some() || s.ctime.is_some();
+        let owner = s.uid.is_some() || s.gid.is_some();
+        let nothing = !owner && s.mode.is_none() && !times;
+        let (mut lost, mut cap) = (0, false);
+        if (owner || nothing) && !i.is_dir() {
+            cap = self.has_capability(i)?;
+            // The superuser's writes take away capabilities only.
+            let write = nothing && i.cap_removed.swap(false, Ordering::AcqRel);
+            if !(write && cred.uid == 0) {
+                lost = io::privileges(cred, i);
+            }
         }
         let acl = s.mode.is_some() && self.vol.conf.acl && i.file_type() != mode::LNK;
-        let credits = 2 + if acl { xattr::set_credits(&self.vol, 0) } else { 0 };
+        let credits = 2 + if acl || cap { xattr::set_credits(&self.vol, 0) } else { 0 };
         let mut h = self.vol.journal.start("setattr", credits)?;
+        if cap {
+            xattr::remove(&self.vol, &mut h, i, b"security.capability")?;
+        }
         let now = self.vol.now();
         let has_extra = i.attrs().rec.extra_isize >= 32 - 4;
         {
@@ -97,15 +112,8 @@ impl Fs {
             if let Some(g) = s.gid {
                 a.rec.gid = g;
             }
-            // A change of owner drops set-id bits of anything that can be executed.
-            if (s.uid.is_some() || s.gid.is_some())
-                && s.mode.is_none()
-                && a.rec.mode & mode::FMT != mode::DIR
-            {
-                a.rec.mode &= !mode::SUID;
-                if a.rec.mode & 0o010 != 0 {
-                    a.rec.mode &= !mode::SGID;
-                }
+            if s.mode.is_none() {
+                a.rec.mode &= !lost;
             }
             let at = |t: SetTime| match t {
                 SetTime::Now => now,
@@ -144,7 +152,7 @@ impl Fs {
             return Err(Error::TooBig);
         }
         if kill_priv {
-            self.kill_priv(i)?;
+            self.kill_priv(cred, i)?;
         }
         trace::event!(TruncateEnter, i.ino, size: size, blocks: i.blocks512());
         let r = self.retry_space(|| {
@@ -155,7 +163,9 @@ impl Fs {
             if size > i.size() { self.grow(i, size) } else { self.shrink(i, size) }
         });
         trace::event!(TruncateExit, i.ino, size: size, ret: trace::ret(&r));
-        let _ = cred;
+        if size == 0 && r.is_ok() && self.vol.conf.auto_da_alloc {
+            i.da_alloc_close.store(true, Ordering::Release);
+        }
         self.op("truncate", r)
     }
 

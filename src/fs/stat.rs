@@ -7,6 +7,7 @@ use crate::{
     ondisk::{InodeFlags, Timestamp},
     types::Ino,
 };
+use std::sync::atomic::Ordering;
 
 /// The attributes of an inode, as stat(2) and statx(2) show them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -59,9 +60,8 @@ pub struct StatFs {
 impl Stat {
     /// The attributes of `inode` now.
     pub fn of(fs: &Fs, inode: &Inode) -> Stat {
-        let delayed = inode.pages.lock().reserved_blocks();
-        let bs512 = fs.vol.geo.block_size.bytes64() / 512;
-        let blocks512 = inode.blocks512() + delayed * bs512;
+        let blocks512 = inode.stat_blocks512(fs.vol.geo.block_size);
+        inode.told_blocks.store(blocks512, Ordering::Release);
         let a = inode.attrs();
         // As the kernel does, so that nobody takes the file for a hole.
         let regular = a.rec.mode & mode::FMT == mode::REG;
@@ -90,6 +90,13 @@ impl Stat {
 }
 
 impl Fs {
+    /// Whether `st_blocks` is no longer what it was last reported to be.
+    pub fn blocks_moved(&self, ino: Ino) -> bool {
+        let Some(i) = self.vol.inodes.peek(ino) else { return false };
+        let told = i.told_blocks.load(Ordering::Acquire);
+        told != u64::MAX && told != i.stat_blocks512(self.vol.geo.block_size)
+    }
+
     /// getattr.
     pub fn getattr(&self, ino: Ino) -> Result<Stat> {
         Ok(Stat::of(self, &*self.get(ino)?))

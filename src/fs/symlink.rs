@@ -54,6 +54,7 @@ impl Fs {
         if i.file_type() != mode::LNK {
             return Err(Error::Invalid("not a symbolic link"));
         }
+        self.accessed(&i);
         let size = i.size() as usize;
         let too_long = || i.corrupt("symbolic link's length");
         if i.flags().contains(InodeFlags::INLINE_DATA) {

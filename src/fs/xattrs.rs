@@ -8,7 +8,7 @@ use crate::{
     types::Ino,
     xattr::{self, SetMode},
 };
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
 impl Fs {
     /// The value of attribute `name` (with its prefix).
@@ -55,7 +55,9 @@ impl Fs {
     pub fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
         self.vol.writable()?;
         let i = self.get(ino)?;
-        self.change_xattr(&i, 0, |h| xattr::remove(&self.vol, h, &i, name))
+        self.change_xattr(&i, 0, |h| xattr::remove(&self.vol, h, &i, name))?;
+        i.cap_removed.store(name == b"security.capability", Ordering::Release);
+        Ok(())
     }
 
     fn change_xattr(
@@ -68,7 +70,6 @@ impl Fs {
         let mut h = self.vol.journal.start("setxattr", credits)?;
         let r = f(&mut h);
         if r.is_ok() {
-            i.attrs_mut().rec.ctime = self.vol.now();
             i.store(&self.vol, &mut h)?;
         }
         self.op("setxattr", r)?;
@@ -80,7 +81,7 @@ impl Fs {
 /// Supplementary groups are not known here.
 fn clear_sgid(cred: Cred, i: &Inode) {
     let mut a = i.attrs_mut();
-    if cred.uid != 0 && cred.gid != a.rec.gid {
+    if !cred.in_group(a.rec.gid) {
         a.rec.mode &= !mode::SGID;
     }
 }

@@ -14,7 +14,9 @@ use super::{
 use crate::{
     device::AlignedBuf,
     error::{Error, Result},
-    fs::{Cred, Fs, SetAttr, Stat, WriteHow},
+    fs::{Cred, Fs, ReadHow, SetAttr, Stat, WriteHow},
+    inode::mode as kind_of,
+    options::Atime,
     types::Ino,
 };
 use fuser::{
@@ -60,7 +62,6 @@ impl Adaptor {
             | InitFlags::FUSE_BIG_WRITES
             | InitFlags::FUSE_DO_READDIRPLUS
             | InitFlags::FUSE_READDIRPLUS_AUTO
-            | InitFlags::FUSE_CACHE_SYMLINKS
             | InitFlags::FUSE_NO_OPENDIR_SUPPORT
             | InitFlags::FUSE_DONT_MASK
             | InitFlags::FUSE_HANDLE_KILLPRIV_V2
@@ -73,13 +74,25 @@ impl Adaptor {
         if conf.writeback_cache {
             wanted |= InitFlags::FUSE_WRITEBACK_CACHE;
         }
+        if conf.atime != Atime::Strictatime {
+            // A cached target is read without our hearing of it.
+            wanted |= InitFlags::FUSE_CACHE_SYMLINKS;
+        }
         let max_background = conf.max_background;
+        let notifier: Arc<OnceLock<Notifier>> = Arc::default();
+        let told = notifier.clone();
+        fs.wb.on_blocks_moved(move |ino| {
+            if let Some(n) = told.get() {
+                // An inode that the kernel does not know is as good as told.
+                let _ = n.inval_inode(node_of(ino), -1, 0);
+            }
+        });
         let blksize = fs.vol.geo.block_size.bytes() as u32;
         Adaptor {
             fs,
             pool: Pool::new(256),
             handles: Arc::default(),
-            notifier: Arc::default(),
+            notifier,
             ctl,
             wanted,
             max_background,
@@ -90,6 +103,15 @@ impl Adaptor {
     /// To be filled once there is a session.
     pub fn notifier(&self) -> Arc<OnceLock<Notifier>> {
         self.notifier.clone()
+    }
+
+    /// The kernel takes it that attributes take no blocks: it is told to ask again if they do now.
+    fn blocks_may_have_moved(&self, ino: INodeNo) {
+        if self.fs.blocks_moved(ino_of(ino))
+            && let Some(n) = self.notifier.get()
+        {
+            let _ = n.inval_inode(ino, -1, 0);
+        }
     }
 
     fn attr(&self, s: &Stat) -> FileAttr {
@@ -110,6 +132,7 @@ impl Adaptor {
     /// Opens `ino` and says how the kernel is to treat the handle.
     fn open_file(&self, ino: Ino, flags: OpenFlags) -> Result<(FileHandle, FopenFlags)> {
         let write = flags.acc_mode() != OpenAccMode::O_RDONLY;
+        self.fs.may_open(ino, write, flags.0 & libc::O_APPEND != 0)?;
         let i = self.fs.open(ino, write)?;
         let mut how = FopenFlags::empty();
         if flags.0 & libc::O_DIRECT != 0 {
@@ -240,8 +263,20 @@ impl Filesystem for Adaptor {
             kill_priv: size.is_some() && req.uid() != 0,
         };
         let (fs, blksize, cred) = (self.fs.clone(), self.blksize, cred(req));
+        let times = atime.is_some() || mtime.is_some();
+        let notifier = self.notifier.clone();
         let job = move || match fs.setattr(cred, ino_of(ino), s) {
-            Ok(s) => reply.attr(&TTL, &attr(&s, blksize)),
+            Ok(s) => {
+                let link = s.mode & kind_of::FMT == kind_of::LNK;
+                if times
+                    && link
+                    && let Some(n) = notifier.get()
+                {
+                    // The next readlink may have to move atime: it has to reach us.
+                    let _ = n.inval_inode(ino, 0, 0);
+                }
+                reply.attr(&TTL, &attr(&s, blksize));
+            }
             Err(e) => reply.error(errno(&e)),
         };
         if size.is_some() { self.pool.run(job) } else { job() }
@@ -390,12 +425,13 @@ impl Filesystem for Adaptor {
             };
         }
         let direct = flags.0 & libc::O_DIRECT != 0;
+        let how = ReadHow { direct, noatime: flags.0 & libc::O_NOATIME != 0 };
         let ino = ino_of(ino);
         let fs = self.fs.clone();
         let len = size as usize;
         let job = move || {
             let buf = AlignedBuf::for_overwrite(len);
-            fs.start_read(ino, offset, buf, direct, move |r| match r {
+            fs.start_read(ino, offset, buf, how, move |r| match r {
                 Ok(b) => reply.data(&b),
                 Err(e) => reply.error(errno(&e)),
             });
@@ -433,7 +469,7 @@ impl Filesystem for Adaptor {
         // The reply to a write has no room for the mode: the kernel is told to ask again.
         let prepare = move |fs: &Fs| -> Result<()> {
             if kill
-                && fs.kill_privileges(ino)?
+                && fs.kill_privileges(cred, ino)?
                 && let Some(n) = notifier.get()
             {
                 let _ = n.inval_inode(node, -1, 0);
@@ -485,11 +521,16 @@ impl Filesystem for Adaptor {
     ) {
         if self.ctl.owns(ino) {
             self.ctl.release(fh.0);
-        } else {
-            self.handles.remove(fh.0);
-            self.fs.release(ino_of(ino));
+            return reply.ok();
         }
-        reply.ok();
+        self.handles.remove(fh.0);
+        let (fs, ino) = (self.fs.clone(), ino_of(ino));
+        let waits = fs.release_may_wait(ino);
+        let job = move || {
+            fs.release(ino);
+            reply.ok();
+        };
+        if waits { self.pool.run(job) } else { job() }
     }
 
     fn fsync(
@@ -617,6 +658,7 @@ impl Filesystem for Adaptor {
         reply: ReplyEmpty,
     ) {
         let r = self.fs.setxattr(cred(req), ino_of(ino), name.as_bytes(), value, flags);
+        self.blocks_may_have_moved(ino);
         empty(r, reply);
     }
 
@@ -635,7 +677,9 @@ impl Filesystem for Adaptor {
     }
 
     fn removexattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        empty(self.fs.removexattr(ino_of(ino), name.as_bytes()), reply);
+        let r = self.fs.removexattr(ino_of(ino), name.as_bytes());
+        self.blocks_may_have_moved(ino);
+        empty(r, reply);
     }
 
     fn bmap(&self, _req: &Request, ino: INodeNo, _blocksize: u32, idx: u64, reply: ReplyBmap) {
@@ -665,7 +709,7 @@ impl Filesystem for Adaptor {
 
     fn fallocate(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         _fh: FileHandle,
         offset: u64,
@@ -673,9 +717,16 @@ impl Filesystem for Adaptor {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let fs = self.fs.clone();
+        let (fs, notifier, cred) = (self.fs.clone(), self.notifier.clone(), cred(req));
         self.pool.run(move || {
-            empty(fs.fallocate(ino_of(ino), offset, length, mode as u32), reply);
+            let r = fs.fallocate(cred, ino_of(ino), offset, length, mode as u32);
+            if r.is_err()
+                && let Some(n) = notifier.get()
+            {
+                // The kernel takes it that nothing changed; part of it may have.
+                let _ = n.inval_inode(ino, -1, 0);
+            }
+            empty(r, reply);
         });
     }
 

@@ -2,7 +2,7 @@
 
 use crate::{
     error::{Error, Result},
-    fs::Fs,
+    fs::{Fs, Fsxattr},
     types::Ino,
 };
 
@@ -12,6 +12,7 @@ const FS_IOC32_GETFLAGS: u32 = 0x8004_6601;
 const FS_IOC32_SETFLAGS: u32 = 0x4004_6602;
 const FS_IOC_GETVERSION: u32 = 0x8008_7601;
 const FS_IOC_FSGETXATTR: u32 = 0x801c_581f;
+const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
 const FITRIM: u32 = 0xc018_5879;
 const FS_IOC_SHUTDOWN: u32 = 0x8004_587d;
 
@@ -35,6 +36,11 @@ pub fn run(fs: &Fs, root: bool, ino: Ino, cmd: u32, data: &[u8]) -> Result<Vec<u
             out[..4].copy_from_slice(&x.xflags.to_le_bytes());
             out[12..16].copy_from_slice(&x.projid.to_le_bytes());
             Ok(out)
+        }
+        FS_IOC_FSSETXATTR => {
+            let x = Fsxattr { xflags: word(data, 0)?, projid: word(data, 12)? };
+            fs.set_fsxattr(root, ino, x)?;
+            Ok(Vec::new())
         }
         FITRIM => {
             if !root {

@@ -134,6 +134,12 @@ pub struct Inode {
     pub wb_listed: AtomicBool,
     /// A new file with the feature `inline_data`: its first write may stay in the inode.
     pub may_inline: AtomicBool,
+    /// Cut to nothing: the next close writes out what came since (`auto_da_alloc`).
+    pub da_alloc_close: AtomicBool,
+    /// `security.capability` was just removed: the kernel does that before it takes away set-id bits.
+    pub cap_removed: AtomicBool,
+    /// `st_blocks` as last reported, [`u64::MAX`] before: the kernel keeps it.
+    pub told_blocks: AtomicU64,
     /// Set once the blocks of an unlinked inode are gone and its number is free again.
     pub(crate) freed: AtomicBool,
 }

@@ -9,7 +9,7 @@ use crate::{
     map::FileMap,
     ondisk::{Geometry, InodeFlags, InodeRecord, Seal},
     options::DataMode,
-    types::Ino,
+    types::{BlockSize, Ino},
 };
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -79,6 +79,9 @@ impl Inode {
             wb_errors: AtomicU64::new(0),
             wb_listed: AtomicBool::new(false),
             may_inline: AtomicBool::new(false),
+            da_alloc_close: AtomicBool::new(false),
+            cap_removed: AtomicBool::new(false),
+            told_blocks: AtomicU64::new(u64::MAX),
             freed: AtomicBool::new(false),
         })
     }
@@ -88,7 +91,7 @@ impl Inode {
         let at = vol.slot(ino)?;
         let buf = vol.cache.read(at.block, &Seal::None)?;
         let end = at.offset + usize::from(vol.geo.inode_size);
-        let (rec, ibody) = buf.read(|b| -> Result<_> {
+        let (mut rec, mut ibody) = buf.read(|b| -> Result<_> {
             let slot = b.get(at.offset..end).ok_or(Corrupt::new("inode slot").ino(ino))?;
             if slot.iter().all(|&x| x == 0) {
                 return Err(Error::Stale);
@@ -100,6 +103,9 @@ impl Inode {
         })?;
         if rec.links_count == 0 && (rec.mode == 0 || rec.dtime != 0) && !vol.orphans.knows(ino) {
             return Err(Error::Stale);
+        }
+        if vol.writable().is_ok() && !rec.expand_extra_isize(&vol.geo, &mut ibody)? {
+            log::debug!("inode {ino}: its attributes leave no room for the newer fields");
         }
         Inode::from_record(vol, ino, rec, ibody)
     }
@@ -169,6 +175,12 @@ impl Inode {
                 a.rec.blocks = a.rec.blocks.saturating_add_signed(delta);
             }
         }
+    }
+
+    /// `st_blocks`: in 512-byte units, delayed blocks included.
+    pub fn stat_blocks512(&self, bs: BlockSize) -> u64 {
+        let delayed = self.pages.lock().reserved_blocks();
+        self.blocks512() + delayed * (bs.bytes64() / 512)
     }
 
     /// `i_blocks` in 512-byte units.

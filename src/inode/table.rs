@@ -162,9 +162,11 @@ impl InodeTable {
 }
 
 impl Inode {
-    /// Nothing in memory that is not on disk or in the journal.
+    /// Nothing in memory that is not on disk or in the journal, and nothing set for it alone.
     fn is_idle(&self) -> bool {
         !self.attrs().dirty
+            && self.wb_policy.load(Ordering::Acquire) == 0
+            && !self.dio_mode.pinned()
             && self.opens.load(Ordering::Acquire) == 0
             && !self.is_orphan.load(Ordering::Acquire)
             && self.pages.lock().is_empty()

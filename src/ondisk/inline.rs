@@ -74,6 +74,11 @@ pub fn set_tail(ibody: &mut [u8], data: Option<&[u8]>) -> Result<bool, Corrupt> 
     Ok(store(ibody, &list))
 }
 
+/// Writes the attributes of one area into another, of another length. `false` if they do not fit.
+pub fn copy_area(from: &[u8], to: &mut [u8]) -> Result<bool, Corrupt> {
+    Ok(store(to, &entries(from)?))
+}
+
 /// Writes a whole attribute area: with its magic, or all zero if there are no attributes. `false`,
 /// and nothing changed, if they do not fit.
 #[must_use]

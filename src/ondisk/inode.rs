@@ -106,10 +106,6 @@ impl InodeRecord {
     /// An inode in its first state: everything zero but what is given. The
     /// extent root or other contents of `i_block` are the caller's.
     pub fn new(geo: &Geometry, mode: u16, uid: u32, gid: u32, now: Timestamp) -> InodeRecord {
-        let room = geo.inode_size.saturating_sub(GOOD_OLD_INODE_SIZE as u16);
-        // The kernel uses the extra fields it knows, or more if the superblock wants.
-        let want = geo.extra_isize.1.max(geo.extra_isize.0).max(EXTRA_ISIZE);
-        let want = if want.is_multiple_of(4) && want <= room { want } else { EXTRA_ISIZE };
         InodeRecord {
             mode,
             uid,
@@ -128,8 +124,35 @@ impl InodeRecord {
             i_version: 0,
             projid: 0,
             i_block: [0; 60],
-            extra_isize: want.min(room),
+            extra_isize: InodeRecord::wanted_extra_isize(geo),
         }
+    }
+
+    /// The `i_extra_isize` of new inodes: the fields that the kernel knows, or more if the superblock
+    /// wants.
+    pub fn wanted_extra_isize(geo: &Geometry) -> u16 {
+        let room = geo.inode_size.saturating_sub(GOOD_OLD_INODE_SIZE as u16);
+        let want = geo.extra_isize.1.max(geo.extra_isize.0).max(EXTRA_ISIZE);
+        let want = if want.is_multiple_of(4) && want <= room { want } else { EXTRA_ISIZE };
+        want.min(room)
+    }
+
+    /// Gives an inode whose extra fields end early, and `ibody`, the attribute area behind them, the
+    /// shape of a new one. `false`, and nothing changed, if the attributes leave no room for that.
+    pub fn expand_extra_isize(&mut self, geo: &Geometry, ibody: &mut Vec<u8>) -> Result<bool> {
+        let want = InodeRecord::wanted_extra_isize(geo);
+        if self.extra_isize >= want {
+            return Ok(true);
+        }
+        let old = std::mem::replace(&mut self.extra_isize, want);
+        let mut new = vec![0; self.ibody_range(geo).len()];
+        let moved = super::inline::copy_area(ibody, &mut new);
+        if matches!(moved, Ok(true)) {
+            *ibody = new;
+        } else {
+            self.extra_isize = old;
+        }
+        Ok(moved?)
     }
 
     /// Decodes the slot of inode `ino` (`inode_size` bytes), checking what the

@@ -47,7 +47,7 @@ impl InodeFlags {
     /// `EXT4_FL_USER_VISIBLE`: what `lsattr` shows.
     pub const USER_VISIBLE: InodeFlags = InodeFlags::from_bits_retain(0x725b_dfff);
     /// `EXT4_FL_USER_MODIFIABLE`: what `chattr` may change.
-    pub const USER_MODIFIABLE: InodeFlags = InodeFlags::from_bits_retain(0x604b_c0ff);
+    pub const USER_MODIFIABLE: InodeFlags = InodeFlags::from_bits_retain(0x624b_c0ff);
     /// `EXT4_FL_INHERITED`: what a new inode takes from its directory.
     pub const INHERITED: InodeFlags = InodeFlags::SECRM
         .union(InodeFlags::UNRM)

@@ -7,13 +7,13 @@ use super::{
 use crate::{
     inode::{Inode, Volume},
     options::PolicyName,
-    types::BlockSize,
+    types::{BlockSize, Ino},
 };
 use parking_lot::{Condvar, Mutex};
 use std::{
     collections::VecDeque,
     sync::{
-        Arc, Weak,
+        Arc, OnceLock, Weak,
         atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering},
     },
     thread::JoinHandle,
@@ -50,6 +50,8 @@ pub struct Writeback {
     work: Condvar,
     pub(super) stop: AtomicBool,
     thread: Mutex<Option<JoinHandle<()>>>,
+    /// Called, with the inode's number, when write-out changed what stat(2) says of its blocks.
+    blocks_moved: OnceLock<Box<dyn Fn(Ino) + Send + Sync>>,
     /// Counters of all passes.
     pub stats: Stats,
 }
@@ -73,7 +75,29 @@ impl Writeback {
             work: Condvar::new(),
             stop: AtomicBool::new(false),
             thread: Mutex::new(None),
+            blocks_moved: OnceLock::new(),
             stats: Stats::default(),
+        }
+    }
+
+    /// Sets what is called when write-out changed what stat(2) says of an inode's blocks: whoever
+    /// keeps that. Once; it must not wait for a lock of this crate.
+    pub fn on_blocks_moved(&self, f: impl Fn(Ino) + Send + Sync + 'static) {
+        let _ = self.blocks_moved.set(Box::new(f));
+    }
+
+    /// A write-out of the inode is over.
+    pub(super) fn settled(&self, inode: &Inode, bs: BlockSize) {
+        let told = inode.told_blocks.load(Ordering::Acquire);
+        if told == u64::MAX {
+            return;
+        }
+        let now = inode.stat_blocks512(bs);
+        if now != told
+            && inode.told_blocks.swap(u64::MAX, Ordering::AcqRel) != u64::MAX
+            && let Some(f) = self.blocks_moved.get()
+        {
+            f(inode.ino);
         }
     }
 

@@ -118,6 +118,7 @@ fn pass(
         }
     }
     PassStats::add(&stats.written, done);
+    wb.settled(inode, vol.geo.block_size);
     trace::event!(DaWritepagesResult, inode.ino, ret: trace::ret(&first_error), pages_written: done,
         writeback_index: at.0);
     first_error.map(|()| done)

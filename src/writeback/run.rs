@@ -18,8 +18,8 @@ use crate::{
     cache::pages::Taken,
     error::{Error, Result},
     inode::{Inode, Volume, lock_mode, truncate},
-    journal::{DataToken, Handle},
-    map::{AllocHow, Enter, Mapping, State},
+    journal::{DataToken, Handle, ReservedHandle},
+    map::{AllocHow, Enter, Mapping, Progress, State},
     trace,
     types::{Block, LBlock},
 };
@@ -46,6 +46,8 @@ struct Mapped {
     convert: bool,
     /// The transaction that must not commit before the data is down.
     token: Option<DataToken>,
+    /// Credits for [`hide`], which must not wait for a commit that waits for the token.
+    repair: Option<ReservedHandle>,
 }
 
 /// Takes a run at or after `from`, maps it, writes it, completes it. The caller holds [`Inode::wb`].
@@ -87,7 +89,7 @@ fn write_taken(vol: &Volume, stats: &PassStats, inode: &Arc<Inode>, taken: &Take
             vol,
             inode,
             taken,
-            &Mapped { pieces, end: taken.end(), convert: false, token: None },
+            &Mapped { pieces, end: taken.end(), convert: false, token: None, repair: None },
         );
     }
     let mut reservation = inode.take_to_write(taken.reserved);
@@ -121,10 +123,7 @@ fn write_parts(
         if let Some(t) = mapped.token.take() {
             match &written {
                 Ok(()) => t.done(),
-                Err(e) => {
-                    hide(vol, inode, at, mapped.end)?;
-                    t.fail(e);
-                }
+                Err(e) => hide(vol, inode, at..mapped.end, mapped.repair.take(), t, e)?,
             }
         }
         written?;
@@ -175,8 +174,13 @@ fn map_part(
 ) -> Result<Mapped> {
     let nolock = lock_mode::effective(vol, inode).enters_unwritten();
     let credits = inode.map()?.credits_for_alloc() + 1;
-    let mut h = vol.journal.start("writepages", credits + 1)?;
-    let mut out = Mapped { pieces: Pieces::new(), end: from, convert: false, token: None };
+    let (mut h, repair) = if nolock {
+        (vol.journal.start("writepages", credits + 1)?, None)
+    } else {
+        let (h, r) = vol.journal.start_with_reserve("writepages", credits + 1, credits)?;
+        (h, Some(r))
+    };
+    let mut out = Mapped { pieces: Pieces::new(), end: from, convert: false, token: None, repair };
     while out.end < taken.end() && h.ensure(credits)? {
         let left = (taken.end() - out.end) as u32;
         let lblk = LBlock(out.end as u32);
@@ -334,14 +338,31 @@ fn move_disk_size(vol: &Volume, inode: &Inode, taken: &Taken, end: u64) {
 }
 
 /// The write of blocks entered as written failed: they go back to unwritten, so that
-/// nobody reads what was there before.
-fn hide(vol: &Volume, inode: &Arc<Inode>, from: u64, end: u64) -> Result<()> {
-    if !inode.map()?.is_extents() {
+/// nobody reads what was there before. The token is held for as long as the credits put aside last:
+/// whoever waits for a transaction may wait for a commit that waits for the token.
+fn hide(
+    vol: &Volume,
+    inode: &Arc<Inode>,
+    range: std::ops::Range<u64>,
+    repair: Option<ReservedHandle>,
+    token: DataToken,
+    why: &Error,
+) -> Result<()> {
+    let extents = inode.map()?.is_extents();
+    let Some(repair) = repair.filter(|_| extents) else {
+        token.fail(why);
         return Ok(());
+    };
+    let (from, len) = (LBlock(range.start as u32), (range.end - range.start) as u32);
+    let mut h = vol.journal.start_reserved(repair, "end_io")?;
+    let done = inode.map_mut()?.to_unwritten(&vol.map_ctx(), &mut h, from, len)?;
+    inode.store(vol, &mut h)?;
+    token.fail(why);
+    if let Progress::More = done {
+        let credits = inode.map()?.credits_for_alloc() + 1;
+        h.restart(credits)?;
+        truncate::to_unwritten(vol, &mut h, inode, from, len, credits)?;
     }
-    let credits = inode.map()?.credits_for_alloc() + 1;
-    let mut h = vol.journal.start("end_io", credits)?;
-    truncate::to_unwritten(vol, &mut h, inode, LBlock(from as u32), (end - from) as u32, credits)?;
     h.stop()
 }
 

@@ -127,7 +127,7 @@ fn fill(fs: &Fs) -> Result<()> {
     fs.link(whole, linear, b"again")?;
     fs.forget(whole, 1);
     // Not with every layout.
-    let _ = fs.fallocate(m.file(root, "unwritten")?, 0, 20 * b, 0);
+    let _ = fs.fallocate(Cred::ROOT, m.file(root, "unwritten")?, 0, 20 * b, 0);
     for (name, target) in [("short", "whole".to_string()), ("long", "x/".repeat(90))] {
         let ino = fs.symlink(Cred::ROOT, root, name.as_bytes(), target.as_bytes())?.ino;
         fs.forget(ino, 1);

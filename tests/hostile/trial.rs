@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use uext4::device::MemDevice;
 use uext4::error::{Error, Result};
-use uext4::fs::{Cred, Fs, SetAttr, WriteHow};
+use uext4::fs::{Cred, Fs, ReadHow, SetAttr, WriteHow};
 use uext4::types::Ino;
 
 const MAX_DEPTH: usize = 24;
@@ -83,7 +83,10 @@ fn visit(
             let mut buf = vec![0; st.size.min(MAX_READ) as usize];
             let ends = [0, st.size.saturating_sub(buf.len() as u64) & !4095];
             for at in ends {
-                if let Some(n) = w.note("read", fs.read(ino, at, &mut buf, at != 0)) {
+                if let Some(n) = w.note(
+                    "read",
+                    fs.read(ino, at, &mut buf, ReadHow { direct: at != 0, noatime: false }),
+                ) {
                     buf[..n].hash(hash);
                 }
             }
@@ -149,8 +152,8 @@ pub fn change(fs: &Fs, w: &mut Walked) {
             w.note("append", fs.write(root, ino, size, &data, how).map(drop));
         }
         w.note("direct write", fs.write(root, ino, 4096, &data[..1024], direct).map(drop));
-        let _ = fs.fallocate(ino, size / 3, 5000, 3);
-        let _ = fs.fallocate(ino, 0, 4096, 8);
+        let _ = fs.fallocate(Cred::ROOT, ino, size / 3, 5000, 3);
+        let _ = fs.fallocate(Cred::ROOT, ino, 0, 4096, 8);
         let half = SetAttr { size: Some(size / 2), mode: Some(0o640), ..SetAttr::default() };
         w.note("truncate", fs.setattr(root, ino, half).map(drop));
         w.note("setxattr", fs.setxattr(root, ino, b"user.new", &data[..100], 0));

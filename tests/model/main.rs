@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, process::Command, sync::Arc};
 use uext4::{
     device::MemDevice,
     error::Error,
-    fs::{Cred, Fs, SetAttr, WriteHow},
+    fs::{Cred, Fs, ReadHow, SetAttr, WriteHow},
     options::MountOptions,
     types::Ino,
 };
@@ -157,13 +157,13 @@ impl World {
             }
             Op::Punch(f, off, len) => {
                 let Some(ino) = self.pick(f) else { return };
-                fs.fallocate(ino, off, len, 3).unwrap();
+                fs.fallocate(Cred::ROOT, ino, off, len, 3).unwrap();
                 self.zero(ino, off, len);
             }
             Op::Zero(f, off, len) | Op::Allocate(f, off, len) => {
                 let Some(ino) = self.pick(f) else { return };
                 let zero = matches!(op, Op::Zero(..));
-                let r = fs.fallocate(ino, off, len, if zero { 0x10 } else { 0 });
+                let r = fs.fallocate(Cred::ROOT, ino, off, len, if zero { 0x10 } else { 0 });
                 if !self.extents {
                     assert!(matches!(r, Err(Error::NotSupported)));
                     return;
@@ -180,7 +180,7 @@ impl World {
             Op::Collapse(f, off, len) => {
                 let Some(ino) = self.pick(f) else { return };
                 let (off, len) = (off * self.block, len * self.block);
-                let r = fs.fallocate(ino, off, len, 8);
+                let r = fs.fallocate(Cred::ROOT, ino, off, len, 8);
                 let m = &mut self.files.get_mut(&ino).unwrap().data;
                 if !self.extents || off + len >= m.len() as u64 {
                     assert!(r.is_err());
@@ -192,7 +192,7 @@ impl World {
             Op::Insert(f, off, len) => {
                 let Some(ino) = self.pick(f) else { return };
                 let (off, len) = (off * self.block, len * self.block);
-                let r = fs.fallocate(ino, off, len, 0x20);
+                let r = fs.fallocate(Cred::ROOT, ino, off, len, 0x20);
                 let m = &mut self.files.get_mut(&ino).unwrap().data;
                 if !self.extents || off >= m.len() as u64 {
                     assert!(r.is_err());
@@ -299,7 +299,7 @@ impl World {
             let links = self.names.values().filter(|i| **i == ino).count();
             assert_eq!(s.nlink as usize, links);
             let mut got = vec![0xAA; f.data.len() + 10];
-            let len = self.fs.read(ino, 0, &mut got, false).unwrap();
+            let len = self.fs.read(ino, 0, &mut got, ReadHow::BUFFERED).unwrap();
             assert_eq!(len, f.data.len());
             if let Some(at) = (0..len).find(|&i| got[i] != f.data[i]) {
                 panic!("inode {ino}: byte {at} is {}, should be {}", got[at], f.data[at]);

@@ -109,7 +109,7 @@ fn delayed_and_unwritten_ranges_are_shown_apart() {
     let f = create(&fs, "f");
     write(&fs, f, 0, &[1; 8192]).unwrap();
     fs.fsync(f, false).unwrap();
-    fs.fallocate(f, 8192, 8192, 0).unwrap();
+    fs.fallocate(Cred::ROOT, f, 8192, 8192, 0).unwrap();
     write(&fs, f, 10 * 4096, &[2; 4096]).unwrap();
     let e = extents(&fs, f);
     let shown: Vec<_> = e.iter().map(|e| (e.0, e.1, e.3.as_str())).collect();

@@ -78,7 +78,14 @@ fn a_reader_during_write_out_sees_old_or_new_or_zeros() {
                         let block = k * 37 % BLOCKS;
                         let floor = newest[block as usize].load(SeqCst);
                         let mut b = vec![0xee; 4096];
-                        let n = fs.read(f, block * 4096, &mut b, r == 1).unwrap();
+                        let n = fs
+                            .read(
+                                f,
+                                block * 4096,
+                                &mut b,
+                                ReadHow { direct: r == 1, noatime: false },
+                            )
+                            .unwrap();
                         if n > 0 {
                             let v = version(block, &b[..n], mode);
                             assert!(v >= floor, "{mode}: block {block}: {v} after {floor}");

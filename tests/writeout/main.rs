@@ -13,7 +13,7 @@ use std::{process::Command, sync::Arc};
 use tempfile::NamedTempFile;
 use uext4::{
     device::{BlockDevice, MemDevice},
-    fs::{Cred, Fs, WriteHow},
+    fs::{Cred, Fs, ReadHow, WriteHow},
     options::{Control, MountOptions, Scope},
     types::Ino,
 };
@@ -59,7 +59,7 @@ fn write(fs: &Fs, ino: Ino, off: u64, data: &[u8]) -> uext4::error::Result<usize
 
 fn read(fs: &Fs, ino: Ino, off: u64, len: usize) -> Vec<u8> {
     let mut b = vec![0xee; len];
-    let n = fs.read(ino, off, &mut b, false).unwrap();
+    let n = fs.read(ino, off, &mut b, ReadHow::BUFFERED).unwrap();
     b.truncate(n);
     b
 }

@@ -434,3 +434,31 @@ fn the_overhead_is_what_dumpe2fs_says() {
         assert_eq!(fs.alloc.statfs().overhead + journal, want, "{args:?}");
     }
 }
+
+#[test]
+fn a_small_file_grows_in_one_piece_beside_others() {
+    let fs = Fs::new(&["-b", "4096"], "64M");
+    let grow = |ino: u32, lblk: u32, goal: Option<Block>| {
+        let size_hint = u64::from(lblk + 1) << 12;
+        fs.take(Request { goal, size_hint, ..Request::data(Ino(ino), LBlock(lblk), 1) })
+            .unwrap()
+            .start
+    };
+    let mut last = grow(12, 0, None);
+    for lblk in 1..16 {
+        let next = grow(12, lblk, Some(last.plus(1)));
+        assert_eq!(next, last.plus(1), "block {lblk}");
+        last = next;
+    }
+    // Another small file comes in between: the first goes on elsewhere, once.
+    let mut mine = grow(13, 0, None);
+    let other = grow(14, 0, None);
+    assert_eq!(other, mine.plus(1));
+    let mut jumps = 0;
+    for lblk in 1..16 {
+        let next = grow(13, lblk, Some(mine.plus(1)));
+        jumps += u32::from(next != mine.plus(1));
+        mine = next;
+    }
+    assert!(jumps <= 3, "{jumps}");
+}
