@@ -150,7 +150,7 @@ fn a_long_journalled_file_goes_within_its_credits() {
     let dev = mkfs(64, &["-b", "1024", "-J", "size=4"]);
     let fs = mount(dev.clone(), "data=journal");
     let f = create(&fs, "f");
-    fs.fallocate(f, 0, 30 << 20, 0).unwrap();
+    fs.fallocate(Cred::ROOT, f, 0, 30 << 20, 0).unwrap();
     fs.unlink(Ino::ROOT, b"f").unwrap();
     fs.forget(f, 1);
     fs.unmount().unwrap();
