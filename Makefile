@@ -3,6 +3,8 @@
 #   make demo       a tour: makes an image, mounts it, copies a tree in, unmounts, runs e2fsck
 #   make test       every test; mounts for real, so it needs root, /dev/fuse and loop devices
 #   make check      what needs neither root nor a mount: fmt, clippy, rustdoc, unit tests
+#   make bench      measures it beside its peers, half an hour; make bench-quick: minutes. Needs root
+#   make bench-micro  what the hot pieces cost (criterion)
 #   make install    PREFIX=/usr/local, DESTDIR for packages; make uninstall takes it away again
 
 PREFIX ?= /usr/local
@@ -25,7 +27,7 @@ TEST_TOOLS = /dev/fuse fusermount3:fuse3 mkfs.ext4:e2fsprogs e2fsck:e2fsprogs fi
 	stress-ng:stress-ng dbench:dbench jq:jq python3:python3 xxd:xxd losetup:mount \
 	filefrag:e2fsprogs setpriv:util-linux mkfs.xfs:xfsprogs cc:gcc chromium:chromium
 
-.PHONY: all build demo test unit-test mount-test seeded-faults crash cases check fmt clippy doc install uninstall clean
+.PHONY: all build demo test unit-test mount-test seeded-faults crash bench bench-quick bench-micro cases check fmt clippy doc install uninstall clean
 
 all: build
 
@@ -90,6 +92,16 @@ check: fmt clippy doc unit-test
 
 fmt:
 	$(CARGO) fmt --all --check
+
+# Images lie in UEXT4_BENCH_DIR (default: the temporary directory); results in target/bench.
+bench bench-quick:
+	scripts/need fuse2fs:fuse2fs fio:fio sqlite3:sqlite3 git:git losetup:mount mkfs.ext4:e2fsprogs /dev/fuse
+	$(CARGO) build --release -p uext4
+	$(CARGO) build --release -p uext4-bench
+	$(APART) env UEXT4=$(CURDIR)/$(BUILT)/uext4 $(BUILT)/uext4-bench run $(if $(filter bench-quick,$@),--quick) $(BENCH_ARGS)
+
+bench-micro:
+	$(CARGO) bench -p uext4-micro
 
 clippy:
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
