@@ -8,14 +8,13 @@ use super::groups::Groups;
 use super::orlov::{self, Stat, View};
 use super::report::DeliverAtEnd;
 use super::{Allocator, bitmap};
-use crate::cache::Buffer;
+use crate::cache::{Buffer, InoSet};
 use crate::error::{Corrupt, Error, Result};
 use crate::journal::Handle;
 use crate::ondisk::group_desc::inode_bitmap_csum;
 use crate::ondisk::{GroupDesc, GroupFlags, Seal};
 use crate::types::{Group, Ino};
 use parking_lot::Mutex;
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering::Relaxed};
 
@@ -24,7 +23,7 @@ pub(super) struct InodeState {
     pub free: AtomicI64,
     pub used_dirs: AtomicI64,
     /// Free on disk, and still known to the kernel. Leaf lock.
-    withheld: Mutex<HashSet<Ino>>,
+    withheld: Mutex<InoSet>,
     spread: AtomicU32,
 }
 

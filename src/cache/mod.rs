@@ -22,7 +22,7 @@ pub mod super_buf;
 pub use buffer::Buffer;
 pub use buffer_cache::BufferCache;
 pub use hash_index::HashIndex;
-pub(crate) use shard::BlockMap;
+pub(crate) use shard::{BlockMap, InoMap, InoSet};
 pub use super_buf::SuperBuf;
 
 #[cfg(test)]

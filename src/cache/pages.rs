@@ -131,6 +131,13 @@ impl FilePages {
         Some(Arc::make_mut(&mut p.buf))
     }
 
+    /// Adds many dirty pages: block, bytes, whether a reserved block comes with it.
+    pub fn insert_all(&mut self, pages: Vec<(LBlock, AlignedBuf, bool)>) {
+        for (l, buf, reserved) in pages {
+            self.insert(l, buf, reserved);
+        }
+    }
+
     /// Adds a dirty page. `reserved`: a reserved block comes with it. The page must not be here.
     pub fn insert(&mut self, l: LBlock, buf: AlignedBuf, reserved: bool) {
         self.seq += 1;

@@ -1,14 +1,14 @@
 //! One shard of the buffer cache: the map from block to buffer, and CLOCK over it.
 
 use super::Buffer;
-use crate::types::Block;
+use crate::types::{Block, Ino};
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Multiplicative hash of a block number.
+/// Multiplicative hash of a block or inode number.
 #[derive(Default, Clone, Copy)]
 pub(crate) struct BlockHasher(u64);
 
@@ -21,6 +21,9 @@ impl Hasher for BlockHasher {
             self.write_u64(u64::from(b));
         }
     }
+    fn write_u32(&mut self, n: u32) {
+        self.write_u64(n.into());
+    }
     fn write_u64(&mut self, n: u64) {
         self.0 = (self.0.rotate_left(5) ^ n).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.0 ^= self.0 >> 32;
@@ -29,6 +32,11 @@ impl Hasher for BlockHasher {
 
 /// A map keyed by block number.
 pub(crate) type BlockMap<V> = HashMap<u64, V, BuildHasherDefault<BlockHasher>>;
+
+/// A map keyed by inode number.
+pub(crate) type InoMap<V> = HashMap<Ino, V, BuildHasherDefault<BlockHasher>>;
+/// A set of inode numbers.
+pub(crate) type InoSet = HashSet<Ino, BuildHasherDefault<BlockHasher>>;
 
 enum Slot {
     /// Somebody is reading it in; the shard's condition variable tells when that ends.

@@ -88,7 +88,7 @@ pub mod seeded;
 pub mod stack;
 pub mod stats;
 
-pub use buf::{AlignedBuf, BufPart};
+pub use buf::{AlignedBuf, BufPart, pool_shrink};
 pub use engine::IoEngine;
 pub use fault::FaultDevice;
 pub use file::{Backing, FileDevice, OpenHow};

@@ -1,6 +1,6 @@
 //! Taking names away, giving them to other inodes, and the two names every directory has.
 
-use super::{Dir, Entry, check_name, code_of, find, inline, leaf::rec_len};
+use super::{Dir, Entry, Spot, SpotAt, check_name, code_of, find, inline, leaf::rec_len};
 use crate::{
     error::{Corrupt, Error, Result},
     inode::{self, Inode, Volume},
@@ -22,10 +22,30 @@ pub fn remove(vol: &Volume, h: &mut Handle, dir: &Inode, name: &[u8]) -> Result<
         return Ok(ino);
     }
     let f = find::find(&d, name)?.ok_or(Error::NotFound)?;
+    remove_found(&d, h, &f)
+}
+
+fn remove_found(d: &Dir<'_>, h: &mut Handle, f: &find::Found) -> Result<Ino> {
     h.modify(&f.buf, &f.seal, |b| d.fmt.remove(d.fmt.of_mut(b), f.off))?
         .map_err(|c| d.blame(&f.buf, c))?;
     d.finish(h)?;
     Ok(f.entry.ino)
+}
+
+/// As [`remove`], of what [`super::search`] found.
+///
+/// # Errors
+/// As [`remove`].
+pub fn remove_at(
+    vol: &Volume,
+    h: &mut Handle,
+    dir: &Inode,
+    spot: &Spot,
+    name: &[u8],
+) -> Result<Ino> {
+    let SpotAt::Entry(f) = &spot.at else { return remove(vol, h, dir, name) };
+    check_name(name)?;
+    remove_found(&Dir::new(vol, dir)?, h, f)
 }
 
 /// Makes `name`, which is there, stand for another inode. Returns what it stood for.

@@ -17,6 +17,47 @@ pub(super) struct Found {
     pub off: usize,
 }
 
+/// What a search that wants to change the directory finds.
+pub(super) enum Search {
+    Found(Found),
+    /// Not there; the leaf of the tree that has room for it, and where, if that was seen.
+    Absent(Option<(Arc<Buffer>, usize)>),
+}
+
+/// As [`find`], and sees where a new name would go.
+pub(super) fn search(d: &Dir<'_>, name: &[u8]) -> Result<Search> {
+    if d.is_indexed() {
+        match hashed_or_room(d, name) {
+            Ok(s) => return Ok(s),
+            Err(NoPath::Failed(e)) => return Err(e),
+            Err(NoPath::Unusable(_)) => {}
+        }
+    }
+    Ok(find(d, name)?.map_or(Search::Absent(None), Search::Found))
+}
+
+fn hashed_or_room(d: &Dir<'_>, name: &[u8]) -> Result<Search, NoPath> {
+    let mut path = d.probe(Target::Name(name))?;
+    let seal = d.leaf_seal();
+    let leaf = d.block(path.leaf, &seal)?;
+    let seen = leaf.read(|b| match d.fmt.find_or_room(d.fmt.of(b), name)? {
+        Ok(r) => Ok(Ok((d.entry(&r)?, r.off))),
+        Err(room) => Ok(Err(room)),
+    });
+    let room = match seen.map_err(|c| d.blame(&leaf, c))? {
+        Ok((entry, off)) => return Ok(Search::Found(Found { entry, buf: leaf, seal, off })),
+        Err(room) => room,
+    };
+    let hash = path.hash;
+    while d.next_leaf(&mut path, Some(hash))?.is_some() {
+        let next = d.block(path.leaf, &seal)?;
+        if let Some(f) = in_block(d, next, seal, name)? {
+            return Ok(Search::Found(f));
+        }
+    }
+    Ok(Search::Absent(room.map(|off| (leaf, off))))
+}
+
 /// Finds a name in a directory that is not inline.
 pub(super) fn find(d: &Dir<'_>, name: &[u8]) -> Result<Option<Found>> {
     if matches!(name, b"." | b"..") {

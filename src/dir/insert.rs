@@ -2,7 +2,7 @@
 //! turning a directory that outgrows its first block into a tree, or in a block more.
 
 use super::{
-    Dir, check_name, code_of,
+    Dir, Spot, SpotAt, check_name, code_of,
     index::{self, MAX_LEVELS},
     inline, leaf,
     path::{Frame, NoPath, Path, Target},
@@ -55,6 +55,29 @@ pub fn insert(
     // What was changed before the failure (a block more, a tree made) must reach the inode.
     d.inode.store(vol, h)?;
     r
+}
+
+/// As [`insert`], where [`super::search`] found that the name is not there.
+///
+/// # Errors
+/// As [`insert`].
+pub fn insert_at(
+    vol: &Volume,
+    h: &mut Handle,
+    dir: &Inode,
+    spot: &Spot,
+    name: &[u8],
+    ino: Ino,
+    kind: FileKind,
+) -> Result<()> {
+    let SpotAt::Room(leaf, off) = &spot.at else { return insert(vol, h, dir, name, ino, kind) };
+    check_name(name)?;
+    let d = Dir::new(vol, dir)?;
+    let put = |b: &mut [u8]| d.fmt.put(d.fmt.of_mut(b), *off, name, ino, code_of(kind));
+    if h.modify(leaf, &d.leaf_seal(), put)?.map_err(|c| d.blame(leaf, c))? {
+        return d.finish(h);
+    }
+    insert(vol, h, dir, name, ino, kind)
 }
 
 fn enter(d: &mut Dir<'_>, h: &mut Handle, new: &New<'_>) -> Result<()> {

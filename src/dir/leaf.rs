@@ -148,6 +148,26 @@ impl Format {
         Ok(None)
     }
 
+    /// The record in use with this name; if there is none, where [`Format::room`] finds room for it.
+    pub fn find_or_room<'a>(
+        &self,
+        area: &'a [u8],
+        name: &[u8],
+    ) -> Result<Result<Record<'a>, Option<usize>>, Corrupt> {
+        let need = rec_len(name.len());
+        let mut room = None;
+        for r in self.records(area) {
+            let r = r?;
+            if r.ino != 0 && r.name == name {
+                return Ok(Ok(r));
+            }
+            if room.is_none() && r.free() >= need {
+                room = Some(r.off);
+            }
+        }
+        Ok(Err(room))
+    }
+
     /// The first record that a name of `name_len` bytes can go into, or behind.
     pub fn room(&self, area: &[u8], name_len: usize) -> Result<Option<usize>, Corrupt> {
         let need = rec_len(name_len);

@@ -19,8 +19,8 @@ mod read;
 #[cfg(test)]
 mod tests;
 
-pub use change::{init, is_empty, parent, remove, replace, set_parent};
-pub use insert::insert;
+pub use change::{init, is_empty, parent, remove, remove_at, replace, set_parent};
+pub use insert::{insert, insert_at};
 pub use read::read;
 
 use crate::{
@@ -59,6 +59,44 @@ pub fn lookup(vol: &Volume, dir: &Inode, name: &[u8]) -> Result<Option<Entry>> {
         return inline::lookup(&d, name);
     }
     Ok(find::find(&d, name)?.map(|f| f.entry))
+}
+
+/// A name looked up in order to change the directory. Good as long as the directory's lock is held
+/// and nothing else changes the directory.
+pub struct Spot {
+    /// What the name stands for; `None` if it is not there.
+    pub entry: Option<Entry>,
+    at: SpotAt,
+}
+
+enum SpotAt {
+    /// Not known: the change looks again.
+    Unknown,
+    /// The entry.
+    Entry(find::Found),
+    /// A leaf with room for it, at this offset.
+    Room(Arc<Buffer>, usize),
+}
+
+/// As [`lookup`], for [`insert_at`] or [`remove_at`].
+///
+/// # Errors
+/// As [`lookup`].
+pub fn search(vol: &Volume, dir: &Inode, name: &[u8]) -> Result<Spot> {
+    if name.len() > NAME_MAX {
+        return Err(Error::NameTooLong);
+    }
+    let d = Dir::new(vol, dir)?;
+    if d.is_inline() || matches!(name, b"." | b"..") {
+        return Ok(Spot { entry: lookup(vol, dir, name)?, at: SpotAt::Unknown });
+    }
+    Ok(match find::search(&d, name)? {
+        find::Search::Found(f) => Spot { entry: Some(f.entry), at: SpotAt::Entry(f) },
+        find::Search::Absent(Some((leaf, off))) => {
+            Spot { entry: None, at: SpotAt::Room(leaf, off) }
+        }
+        find::Search::Absent(None) => Spot { entry: None, at: SpotAt::Unknown },
+    })
 }
 
 /// Metadata blocks that [`insert`] may change, the blocks it allocates and the directory's inode

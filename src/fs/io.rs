@@ -237,7 +237,27 @@ impl Fs {
         }
         let mut used = 0;
         let mut k = 0;
-        let result: Result<()> = (first..stop).try_for_each(|b| {
+        let whole_blocks = bs.within(off) == 0 && bs.within(end) == 0;
+        let stream = present.is_empty() && whole_blocks;
+        if stream {
+            // Nobody else makes pages while we hold the I/O lock: all of them enter at once.
+            let mut k = 0;
+            let blocks = (first..stop).zip(data.chunks_exact(bs.bytes()));
+            let pages: Vec<_> = blocks
+                .map(|(b, bytes)| {
+                    while states[k].0 <= b {
+                        k += 1;
+                    }
+                    let hole = states[k].1 == State::Hole;
+                    (LBlock(b as u32), AlignedBuf::copy_of(bytes), hole)
+                })
+                .collect();
+            used = holes;
+            self.wb.dirtied(data.len() as u64);
+            i.pages.lock().insert_all(pages);
+        }
+        let rest = if stream { stop..stop } else { first..stop };
+        let result: Result<()> = rest.into_iter().try_for_each(|b| {
             while states[k].0 <= b {
                 k += 1;
             }

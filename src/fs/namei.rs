@@ -180,7 +180,8 @@ impl Fs {
         let d = self.dir_to_change(parent, true)?;
         let is_dir = ft == FileKind::Directory;
         let guard = d.dir.write();
-        if self.op("create", dir::lookup(&self.vol, &d, name))?.is_some() {
+        let spot = self.op("create", dir::search(&self.vol, &d, name))?;
+        if spot.entry.is_some() {
             return Err(Error::Exists);
         }
         if is_dir {
@@ -199,7 +200,7 @@ impl Fs {
         let i = self.op("create", made)?;
         let done = xattr::acl::apply(&self.vol, &mut h, &i, &acl)
             .and_then(|()| fill(&mut h, &i))
-            .and_then(|()| dir::insert(&self.vol, &mut h, &d, name, i.ino, ft));
+            .and_then(|()| dir::insert_at(&self.vol, &mut h, &d, &spot, name, i.ino, ft));
         if let Err(e) = done {
             let undo = xattr::release_all(&self.vol, &mut h, &i)
                 .and_then(|()| inode::undo_new(&self.vol, &mut h, &i));
@@ -207,8 +208,11 @@ impl Fs {
             h.stop()?;
             return self.op("create", Err(e));
         }
-        i.store(&self.vol, &mut h)?;
-        self.dir_changed(&mut h, &d, i64::from(is_dir))?;
+        // A plain file is as `new_inode` stored it.
+        if !acl.is_plain() || matches!(ft, FileKind::Directory | FileKind::Symlink) {
+            i.store(&self.vol, &mut h)?;
+        }
+        self.subdirs_changed(&mut h, &d, i64::from(is_dir))?;
         self.vol.inodes.add_lookup(i.ino);
         drop(guard);
         self.finish(h, &[&d, &i])?;
@@ -234,14 +238,14 @@ impl Fs {
         (mode, if self.vol.conf.grpid { a.rec.gid } else { cred.gid })
     }
 
-    /// A directory's entries changed: times, subdirectory count, slot.
-    pub(super) fn dir_changed(&self, h: &mut Handle, d: &Inode, subdirs: i64) -> Result<()> {
-        let now = self.vol.now();
+    /// A directory has `subdirs` subdirectories more. (Its times are set and its inode stored by
+    /// whatever changed its entries.)
+    pub(super) fn subdirs_changed(&self, h: &mut Handle, d: &Inode, subdirs: i64) -> Result<()> {
+        if subdirs == 0 {
+            return Ok(());
+        }
         {
             let mut a = d.attrs_mut();
-            a.rec.mtime = now;
-            a.rec.ctime = now;
-            a.rec.i_version = a.rec.i_version.wrapping_add(1);
             a.rec.links_count = add_subdirs(a.rec.links_count, subdirs);
         }
         d.store(&self.vol, h)
@@ -263,7 +267,8 @@ impl Fs {
             return Err(Error::Perm);
         }
         let guard = d.dir.write();
-        if self.op("link", dir::lookup(&self.vol, &d, name))?.is_some() {
+        let spot = self.op("link", dir::search(&self.vol, &d, name))?;
+        if spot.entry.is_some() {
             return Err(Error::Exists);
         }
         let credits = dir::insert_credits(&d) + ORPHAN_CREDITS + 4;
@@ -280,13 +285,12 @@ impl Fs {
             a.rec.links_count += 1;
             a.rec.ctime = self.vol.now();
         }
-        let inserted = dir::insert(&self.vol, &mut h, &d, name, i.ino, ft);
+        let inserted = dir::insert_at(&self.vol, &mut h, &d, &spot, name, i.ino, ft);
         if let Err(e) = inserted {
             i.attrs_mut().rec.links_count -= 1;
             return self.op("link", Err(e));
         }
         i.store(&self.vol, &mut h)?;
-        self.dir_changed(&mut h, &d, 0)?;
         self.vol.inodes.add_lookup(i.ino);
         drop(guard);
         self.finish(h, &[&d, &i])?;
@@ -303,7 +307,8 @@ impl Fs {
     fn unlink_entry(&self, parent: Ino, name: &[u8]) -> Result<()> {
         let d = self.dir_to_change(parent, false)?;
         let guard = d.dir.write();
-        let e = self.op("unlink", dir::lookup(&self.vol, &d, name))?.ok_or(Error::NotFound)?;
+        let spot = self.op("unlink", dir::search(&self.vol, &d, name))?;
+        let e = spot.entry.ok_or(Error::NotFound)?;
         let i = self.entry_inode(&d, e.ino)?;
         if i.is_dir() {
             return Err(Error::IsDir);
@@ -312,14 +317,13 @@ impl Fs {
         trace::event!(UnlinkEnter, i.ino, size: i.size(), parent: parent.0);
         let credits = dir::CHANGE_CREDITS + ORPHAN_CREDITS + 4;
         let mut h = self.vol.journal.start("unlink", credits)?;
-        self.op("unlink", dir::remove(&self.vol, &mut h, &d, name))?;
+        self.op("unlink", dir::remove_at(&self.vol, &mut h, &d, &spot, name))?;
         if seeded::on(Fault::UnlinkInTwo) {
             h.stop()?;
             self.vol.journal.commit_all()?;
             h = self.vol.journal.start("unlink", credits)?;
         }
         self.drop_link(&mut h, &i)?;
-        self.dir_changed(&mut h, &d, 0)?;
         drop(guard);
         self.finish(h, &[&d])?;
         self.maybe_reap(&i);
@@ -353,7 +357,7 @@ impl Fs {
         let mut h = self.vol.journal.start("rmdir", credits)?;
         self.op("rmdir", dir::remove(&self.vol, &mut h, &d, name))?;
         self.kill_dir(&mut h, &i)?;
-        self.dir_changed(&mut h, &d, -1)?;
+        self.subdirs_changed(&mut h, &d, -1)?;
         drop(child);
         drop(guard);
         self.finish(h, &[&d])?;

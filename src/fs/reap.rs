@@ -9,11 +9,12 @@ use crate::{
     writeback::Writeback,
     xattr,
 };
-use crossbeam::channel::{Receiver, Sender, unbounded};
+use crossbeam::channel::{Receiver, Sender, TryRecvError, unbounded};
 use parking_lot::Mutex;
 use std::{
     sync::{Arc, atomic::Ordering},
     thread::JoinHandle,
+    time::Duration,
 };
 
 enum Job {
@@ -54,8 +55,23 @@ impl Reaper {
     }
 }
 
+/// How long the thread sleeps before it looks for more: waking it costs the request that does so more
+/// than the rest of what it hands over.
+const GATHER: Duration = Duration::from_millis(1);
+
 fn run(vol: &Volume, wb: &Writeback, rx: &Receiver<Job>) {
-    for job in rx {
+    loop {
+        let job = match rx.try_recv() {
+            Ok(job) => job,
+            Err(TryRecvError::Empty) => {
+                std::thread::sleep(GATHER);
+                match rx.try_recv().or_else(|_| rx.recv()) {
+                    Ok(job) => job,
+                    Err(_) => return,
+                }
+            }
+            Err(TryRecvError::Disconnected) => return,
+        };
         match job {
             Job::End(i) => {
                 let r = end(vol, wb, &i);
@@ -109,6 +125,12 @@ impl Fs {
     /// Hands an inode to the reaper if nothing keeps it.
     pub(super) fn maybe_reap(&self, i: &Arc<Inode>) {
         if i.nlink() != 0 || i.opens.load(Ordering::Acquire) != 0 {
+            return;
+        }
+        // With nothing to free but its number it is ended when the kernel forgets it, which then sees
+        // that it has no links.
+        let kept = self.vol.inodes.lookups(i.ino) != 0;
+        if kept && i.blocks512() == 0 && i.pages.lock().is_empty() {
             return;
         }
         let _ = self.reaper.jobs.send(Job::End(i.clone()));

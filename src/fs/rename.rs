@@ -148,7 +148,8 @@ impl Fs {
                 None => Ok(None),
             }
         };
-        let (Some(a), Some(b)) = (find(from, name)?, find(to, new_name)?) else { return Ok(()) };
+        let Some(b) = find(to, new_name)? else { return Ok(()) };
+        let Some(a) = find(from, name)? else { return Ok(()) };
         if a.is_reg() {
             self.write_out(&a)?;
         }
@@ -187,9 +188,9 @@ impl Fs {
             self.op("rename", dir::set_parent(vol, &mut h, &new.inode, old.dir.ino))?;
         }
         let moved = if cross { i64::from(nd) - i64::from(od) } else { 0 };
-        self.dir_changed(&mut h, old.dir, moved)?;
+        self.subdirs_changed(&mut h, old.dir, moved)?;
         if cross {
-            self.dir_changed(&mut h, new.dir, -moved)?;
+            self.subdirs_changed(&mut h, new.dir, -moved)?;
         }
         for i in [&old.inode, &new.inode] {
             self.changed(&mut h, i)?;
@@ -298,10 +299,10 @@ impl Fs {
         }
         let moved = i64::from(moving_dir);
         if cross {
-            self.dir_changed(&mut h, old.dir, -moved)?;
-            self.dir_changed(&mut h, to, moved - gone)?;
+            self.subdirs_changed(&mut h, old.dir, -moved)?;
+            self.subdirs_changed(&mut h, to, moved - gone)?;
         } else {
-            self.dir_changed(&mut h, old.dir, -gone)?;
+            self.subdirs_changed(&mut h, old.dir, -gone)?;
         }
         self.finish(h, &[old.dir, to])?;
         if let Some(n) = new {

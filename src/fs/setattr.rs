@@ -222,6 +222,7 @@ impl Fs {
         let mut h = vol.journal.start("truncate", truncate::remove_credits(i) + ORPHAN_CREDITS)?;
         self.set_size(i, size);
         vol.orphans.add(vol, &mut h, i)?;
+        i.store(vol, &mut h)?;
         truncate::remove_blocks(vol, &mut h, i, from, u64::MAX)?;
         if !h.ensure(ORPHAN_CREDITS + 2)? {
             h.restart(ORPHAN_CREDITS + 2)?;

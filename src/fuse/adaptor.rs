@@ -141,12 +141,11 @@ impl Adaptor {
             // Where the first read moves atime it has to reach us.
             how |= FopenFlags::FOPEN_KEEP_CACHE;
         }
-        let fh = if write {
-            self.handles.add(self.fs.errors_seen(&i))
-        } else {
+        // A close has nothing to do here, and as with ext4 it reports no error: fsync does.
+        if !self.wanted.contains(InitFlags::FUSE_WRITEBACK_CACHE) {
             how |= FopenFlags::FOPEN_NOFLUSH;
-            0
-        };
+        }
+        let fh = if write { self.handles.add(self.fs.errors_seen(&i)) } else { 0 };
         Ok((FileHandle(fh), how))
     }
 }

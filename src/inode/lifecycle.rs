@@ -116,7 +116,8 @@ pub fn free_inode(
         "evict_inode",
         truncate::remove_credits(inode) + xattr_credits + 2 * ORPHAN_CREDITS,
     )?;
-    if inode.has_map() {
+    let vacant = inode.map().is_ok_and(|m| m.is_vacant());
+    if inode.has_map() && !(vacant && number) {
         let mut a = inode.attrs_mut();
         a.size = 0;
         a.rec.size = 0;

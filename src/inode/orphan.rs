@@ -8,7 +8,7 @@
 use super::{Inode, Volume, meta_block};
 use crate::device::seeded::{self, Fault};
 use crate::{
-    cache::Buffer,
+    cache::{Buffer, InoMap},
     error::{Corrupt, Error, Result},
     journal::Handle,
     ondisk::{Seal, orphan_file},
@@ -16,7 +16,7 @@ use crate::{
 };
 use parking_lot::{Mutex, MutexGuard};
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     sync::{Arc, atomic::Ordering},
 };
 
@@ -47,7 +47,7 @@ struct FileBlock {
 struct State {
     age: u64,
     list: BTreeMap<u64, Arc<Inode>>,
-    place: HashMap<Ino, Place>,
+    place: InoMap<Place>,
     file: Vec<FileBlock>,
     /// Numbers found at mount: they may be loaded although they have no links.
     found: Vec<Ino>,
@@ -133,13 +133,12 @@ impl Orphans {
         let head = s.list.last_key_value().map_or(0, |(_, i)| i.ino.0);
         inode.orphan_next.store(head, Ordering::Release);
         inode.is_orphan.store(true, Ordering::Release);
-        vol.change_super(h, |s| s.set_last_orphan(Some(inode.ino)))?;
+        vol.set_last_orphan(h, Some(inode.ino))?;
         s.age += 1;
         let age = s.age;
         s.list.insert(age, inode.clone());
         s.place.insert(inode.ino, Place::List(age));
-        drop(s);
-        inode.store(vol, h)
+        Ok(())
     }
 
     /// As [`Orphans::remove`] at the end of a truncation: an inode that has no links (any more) stays.
@@ -177,7 +176,7 @@ impl Orphans {
                 match s.list.range(age..).next() {
                     None => {
                         let next = Some(Ino(next)).filter(|i| i.0 != 0);
-                        vol.change_super(h, |s| s.set_last_orphan(next))?;
+                        vol.set_last_orphan(h, next)?;
                     }
                     Some((_, younger)) => {
                         younger.orphan_next.store(next, Ordering::Release);

@@ -6,12 +6,13 @@
 
 use super::{Inode, Volume};
 use crate::{
+    cache::{InoMap, InoSet},
     error::{Error, Result},
     types::Ino,
 };
 use parking_lot::{Condvar, Mutex};
 use std::{
-    collections::{HashMap, HashSet, VecDeque},
+    collections::VecDeque,
     sync::{Arc, atomic::Ordering},
 };
 
@@ -19,13 +20,13 @@ const SHARDS: usize = 64;
 
 #[derive(Default)]
 struct Shard {
-    live: HashMap<Ino, Arc<Inode>>,
+    live: InoMap<Arc<Inode>>,
     /// Eviction order: oldest insertion first, with a second chance for what is in use.
     order: VecDeque<Ino>,
     /// Numbers that a thread is reading from disk right now.
-    loading: HashSet<Ino>,
+    loading: InoSet,
     /// Lookup counts of the kernel.
-    lookups: HashMap<Ino, u64>,
+    lookups: InoMap<u64>,
 }
 
 #[derive(Default)]

@@ -123,6 +123,17 @@ impl Volume {
         })?
     }
 
+    /// Sets the head of the orphan list in this handle (1 credit): a field changed in place, for it
+    /// happens twice for each unlinked file.
+    pub(crate) fn set_last_orphan(&self, h: &mut Handle, ino: Option<Ino>) -> Result<()> {
+        h.modify(&self.sb.buf, &Seal::Superblock, |b| {
+            let head = Superblock::last_orphan_field(self.sb.slice_mut(b));
+            let head = head.ok_or(Corrupt::new("superblock buffer"))?;
+            *head = ino.map_or(0, |i| i.0).to_le_bytes();
+            Ok(())
+        })?
+    }
+
     /// The time now, as it is stored: to the nanosecond, in 128-byte inodes to the second.
     pub fn now(&self) -> Timestamp {
         Timestamp::now().clamp(self.geo.inode_size > 128)

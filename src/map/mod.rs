@@ -228,6 +228,16 @@ impl FileMap {
         matches!(self.form, Form::Extents(_))
     }
 
+    /// Whether the root maps nothing at all.
+    pub fn is_vacant(&self) -> bool {
+        let root = self.i_block();
+        match &self.form {
+            // The count of entries in the header.
+            Form::Extents(_) => root[2..4] == [0, 0],
+            Form::Indirect(_) => root.iter().all(|b| *b == 0),
+        }
+    }
+
     /// Levels below the root: of the extent tree, or 3 for an indirect map.
     pub fn depth(&self) -> u16 {
         match &self.form {

@@ -428,6 +428,12 @@ impl Superblock {
     pub fn set_last_orphan(&mut self, ino: Option<Ino>) {
         self.raw.s_last_orphan.set(ino.map_or(0, |i| i.0));
     }
+
+    /// `s_last_orphan` in an encoded superblock; `None` if `bytes` is too short to be one.
+    pub fn last_orphan_field(bytes: &mut [u8]) -> Option<&mut [u8; 4]> {
+        let at = core::mem::offset_of!(super::superblock_raw::RawSuperblock, s_last_orphan);
+        bytes.get_mut(at..)?.first_chunk_mut()
+    }
     /// Sets the lifetime write counter, in KiB.
     pub fn set_kbytes_written(&mut self, kib: u64) {
         self.raw.s_kbytes_written.set(kib);

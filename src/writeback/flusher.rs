@@ -9,6 +9,7 @@ use super::{
     stats::PassStats,
 };
 use crate::{
+    device::pool_shrink,
     inode::{Inode, Volume},
     map::State,
     types::LBlock,
@@ -23,7 +24,11 @@ use std::{
     time::Instant,
 };
 
+/// Bytes of free buffers kept while nothing is written.
+const IDLE_POOL: usize = 16 << 20;
+
 pub(super) fn run(wb: &Weak<Writeback>, vol: &Weak<Volume>) {
+    let mut was_idle = false;
     loop {
         let Some(w) = wb.upgrade() else { return };
         if w.stop.load(Acquire) {
@@ -35,6 +40,12 @@ pub(super) fn run(wb: &Weak<Writeback>, vol: &Weak<Volume>) {
             return;
         }
         v.flush_noted();
+        // A whole period without data to write: the memory it took is given back.
+        let idle = w.dirty_bytes() == 0;
+        if idle && was_idle {
+            pool_shrink(IDLE_POOL);
+        }
+        was_idle = idle;
         sweep(&w, &v);
     }
 }
