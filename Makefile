@@ -58,13 +58,10 @@ unit-test:
 # their own: nobody else holds on to them, and none is left behind.
 APART = unshare --mount --propagation private
 
-# Faults that are known and not mended yet, by the tests that show them (README, "Known faults"):
-# run them with `make known-faults`.
-KNOWN_FAULTS = replay::fast_commits_left_by_the_kernel
 MOUNTED = UEXT4_TEST_SCALE=$(SCALE) $(APART) $(CARGO) test --profile checked
 
 mount-test: test-needs target/tools/bin/fsx
-	$(MOUNTED) --test '*' -- $(addprefix --skip ,$(KNOWN_FAULTS))
+	$(MOUNTED) --test '*'
 
 # Rules broken on purpose: the crash explorer must see each. A build of its own, so without optimisation.
 seeded-faults:
@@ -77,9 +74,6 @@ crash:
 	$(CARGO) build --profile checked
 	nice $(APART) target/checked/uext4 crash run all $(foreach n,$(shell seq $(CRASH_RANDOM)),random:$n) \
 		--matrix --states $(STATES) --kernel-every 200 --failures 3
-
-known-faults: test-needs
-	$(MOUNTED) --test mounted -- $(KNOWN_FAULTS)
 
 cases: test-needs
 	$(CARGO) build --profile checked

@@ -4,6 +4,7 @@
 //! committed, even if the same transaction allocated it.
 
 use super::buddy::Extent;
+use super::counters::Right;
 use super::report::DeliverAtEnd;
 use super::{Allocator, Run};
 use crate::device::seeded::{self, Fault};
@@ -55,6 +56,44 @@ impl Allocator {
                 for i in 0..u64::from(len) {
                     h.forget(at.plus(i))?;
                 }
+            }
+            at = at.plus(len.into());
+        }
+        Ok(())
+    }
+
+    /// Marks as used what of the run is not: a replay gives these blocks to a file. Only before blocks are
+    /// allocated or freed otherwise.
+    ///
+    /// # Errors
+    /// As [`Allocator::free`]; `Corrupt` if a group is out of use.
+    pub fn mark_used(&self, h: &mut Handle, run: Run) -> Result<()> {
+        let _told = DeliverAtEnd(&self.report);
+        self.check_data_run(run)?;
+        let mut at = run.start;
+        let end = run.start.0 + u64::from(run.len);
+        while at.0 < end {
+            let bad = |what| Error::from(Corrupt::new(what).block(at));
+            let (g, bit) =
+                self.geo.group_of_block(at).ok_or_else(|| bad("block outside the file system"))?;
+            let room = self.geo.clusters_in_group(g).saturating_sub(bit);
+            let len = u64::from(room).min(end - at.0) as u32;
+            let mut e = match self.groups.enter(g, false)? {
+                Some(e) if len > 0 => e,
+                _ => return Err(bad("the group of this block cannot be used")),
+            };
+            self.groups.use_blocks(h, &mut e, Extent::default())?;
+            let mut from = bit;
+            while from < bit + len {
+                let (start, stop) = e.next_free(from, bit + len);
+                if start < stop {
+                    let n = stop - start;
+                    self.groups.use_blocks(h, &mut e, Extent { start, len: n })?;
+                    // Not refused: the blocks are taken already.
+                    let _ = self.counters.claim(n.into(), Right::Pool);
+                    self.counters.used(n.into());
+                }
+                from = stop.max(from + 1);
             }
             at = at.plus(len.into());
         }

@@ -576,6 +576,15 @@ impl Groups {
 }
 
 impl Entered<'_> {
+    /// The first free blocks in `from..end` of the bitmap on disk, as start and end.
+    pub fn next_free(&self, from: u32, end: u32) -> (u32, u32) {
+        let Some(b) = &self.bitmap else { return (end, end) };
+        b.read(|b| {
+            let start = bitmap::find(b, from, end, false);
+            (start, bitmap::find(b, start, end, true))
+        })
+    }
+
     /// The descriptor's buffer.
     pub fn desc_buf(&self) -> &Arc<Buffer> {
         &self.desc_buf

@@ -117,7 +117,7 @@ impl Allocator {
         for (from, to) in [(first, n), (0, first)] {
             let mut at = from;
             while let Some(g) = self.groups.inode_index.next(0, at, to) {
-                match self.alloc_in_group(h, Group(g), is_dir) {
+                match self.alloc_in_group(h, Group(g), is_dir, None) {
                     Ok(Some(ino)) => return Ok(ino),
                     Ok(None) => {}
                     Err(e @ (Error::Corrupt(_) | Error::Io { .. })) => {
@@ -160,7 +160,29 @@ impl Allocator {
         Ok(Some(buf))
     }
 
-    fn alloc_in_group(&self, h: &mut Handle, g: Group, is_dir: bool) -> Result<Option<Ino>> {
+    /// Marks an inode as used, unless it is: a replay brings its slot. Whether it was not.
+    ///
+    /// # Errors
+    /// `Corrupt` if there is no such inode or its group cannot be used; `Io`.
+    pub fn take_inode(&self, h: &mut Handle, ino: Ino, is_dir: bool) -> Result<bool> {
+        if self.inode_is_allocated(ino)? {
+            return Ok(false);
+        }
+        let bad = || Error::from(Corrupt::new("inode that cannot be taken").ino(ino));
+        let (g, index) = self.geo.ino_location(ino).ok_or_else(bad)?;
+        match self.alloc_in_group(h, g, is_dir, Some(index))? {
+            Some(got) if got == ino => Ok(true),
+            _ => Err(bad()),
+        }
+    }
+
+    fn alloc_in_group(
+        &self,
+        h: &mut Handle,
+        g: Group,
+        is_dir: bool,
+        want: Option<u32>,
+    ) -> Result<Option<Ino>> {
         let bitmap = self.inode_bitmap(g)?;
         // The block bitmap is made with the first inode, as ext4 does; no matter if it is corrupt.
         let entered = match bitmap {
@@ -191,7 +213,7 @@ impl Allocator {
             (None, false) => {
                 // Another thread made it meanwhile.
                 drop(st);
-                return self.alloc_in_group(h, g, is_dir);
+                return self.alloc_in_group(h, g, is_dir, want);
             }
             (None, true) => {
                 let ipg = self.geo.inodes_per_group;
@@ -203,7 +225,7 @@ impl Allocator {
                 buf
             }
         };
-        let Some(index) = self.pick_inode(g, &bitmap) else {
+        let Some(index) = want.or_else(|| self.pick_inode(g, &bitmap)) else {
             return match self.has_withheld() {
                 // Free, but still known to the kernel.
                 true => Ok(None),

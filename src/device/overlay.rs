@@ -2,6 +2,7 @@
 
 use super::{AlignedBuf, BlockDevice, IoPayload, IoRequest, check_range, run_in_place};
 use crate::error::{Error, Result};
+use crate::types::{Block, BlockSize};
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,6 +26,19 @@ impl Overlay {
     /// Bytes of memory that hold changes.
     pub fn resident(&self) -> u64 {
         self.chunks.read().len() as u64 * CHUNK
+    }
+
+    /// The blocks of this size that may differ from those below, in order.
+    pub fn touched(&self, bs: BlockSize) -> Vec<Block> {
+        let chunks = self.chunks.read();
+        let each = chunks.keys().flat_map(|i| {
+            let start = i * CHUNK;
+            let end = (start + CHUNK).min(self.base.size());
+            bs.index(start)..bs.blocks_for(end)
+        });
+        let mut blocks: Vec<Block> = each.map(Block).collect();
+        blocks.dedup();
+        blocks
     }
 
     fn touches(&self, off: u64, len: u64) -> bool {

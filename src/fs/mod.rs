@@ -12,6 +12,7 @@ mod direct;
 #[cfg(test)]
 mod direct_tests;
 mod falloc;
+mod fast_commit;
 mod inline;
 mod io;
 mod ioctl;

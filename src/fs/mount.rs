@@ -1,6 +1,6 @@
 //! Mounting and unmounting.
 
-use super::{Fs, mmp::Mmp, reap::Reaper, recover, superblocks};
+use super::{Fs, fast_commit, mmp::Mmp, reap::Reaper, recover, superblocks};
 use crate::{
     alloc::{Allocator, Run, TunableValues, Tunables},
     cache::{BufferCache, HashIndex, SuperBuf},
@@ -71,27 +71,7 @@ impl Fs {
             Some(j) if !opts.read_only => j.start(cache.clone(), jopts)?,
             _ => Journal::none(cache.clone(), jopts),
         };
-        let alloc = Allocator::open(geo.clone(), cache.clone(), &journal, &sb, tunables(&opts))?;
-        let runs: Vec<Run> = log.iter().map(|e| Run { start: e.start, len: e.len }).collect();
-        alloc.protect(&runs)?;
-        let vol = Arc::new(Volume {
-            sb: SuperBuf::load(&cache)?,
-            geo,
-            dev,
-            cache,
-            journal,
-            alloc,
-            dio: crate::inode::lock_mode::DioState::new(opts.dioread.into()),
-            conf: opts.into(),
-            inodes: InodeTable::new(INODE_CACHE),
-            orphans: Orphans::default(),
-            frozen: AtomicBool::new(false),
-            shut_down: AtomicBool::new(false),
-            noted: Mutex::new(None),
-            xattr_blocks: HashIndex::default(),
-            ea_inodes: HashIndex::default(),
-            generation: AtomicU32::new(Timestamp::now().nsec ^ std::process::id()),
-        });
+        let vol = new_volume(geo, cache, journal, &sb, opts, &log)?;
         let weak = Arc::downgrade(&vol);
         if let Some(m) = &mmp {
             let _ = m.volume.set(weak.clone());
@@ -222,6 +202,38 @@ impl Volume {
     }
 }
 
+/// The rooms below `inode`, tied together.
+pub(super) fn new_volume(
+    geo: Arc<Geometry>,
+    cache: Arc<BufferCache>,
+    journal: Arc<Journal>,
+    sb: &Superblock,
+    opts: MountOptions,
+    log: &[LogExtent],
+) -> Result<Arc<Volume>> {
+    let alloc = Allocator::open(geo.clone(), cache.clone(), &journal, sb, tunables(&opts))?;
+    let runs: Vec<Run> = log.iter().map(|e| Run { start: e.start, len: e.len }).collect();
+    alloc.protect(&runs)?;
+    Ok(Arc::new(Volume {
+        sb: SuperBuf::load(&cache)?,
+        geo,
+        dev: cache.dev().clone(),
+        cache,
+        journal,
+        alloc,
+        dio: crate::inode::lock_mode::DioState::new(opts.dioread.into()),
+        conf: opts.into(),
+        inodes: InodeTable::new(INODE_CACHE),
+        orphans: Orphans::default(),
+        frozen: AtomicBool::new(false),
+        shut_down: AtomicBool::new(false),
+        noted: Mutex::new(None),
+        xattr_blocks: HashIndex::default(),
+        ea_inodes: HashIndex::default(),
+        generation: AtomicU32::new(Timestamp::now().nsec ^ std::process::id()),
+    }))
+}
+
 fn tunables(o: &MountOptions) -> Tunables {
     Tunables::new(&TunableValues {
         mb_order2_req: o.mb_order2_req,
@@ -242,7 +254,11 @@ fn unmountable(why: impl Into<String>) -> Error {
     Error::Unmountable(why.into())
 }
 
-fn new_cache(dev: &Arc<dyn BlockDevice>, geo: &Arc<Geometry>, bytes: usize) -> Arc<BufferCache> {
+pub(super) fn new_cache(
+    dev: &Arc<dyn BlockDevice>,
+    geo: &Arc<Geometry>,
+    bytes: usize,
+) -> Arc<BufferCache> {
     let sealer = Arc::new(Sealer::new(geo));
     Arc::new(BufferCache::new(dev.clone(), geo.clone(), sealer, bytes))
 }
@@ -310,17 +326,22 @@ fn open_journal(
                 done.transactions,
                 done.blocks
             );
-            recover::fast_commits(&*over, geo, j.fast_commit_area(), done.next)?;
+            let changed = fast_commit::replay(&over, opts, log, j.fast_commit_area(), done.next)?;
+            for (block, data) in changed {
+                over.write_at(&data, geo.block_size.offset(block))?;
+            }
             Ok((over, None))
         }
         Opened::NeedsRecovery(j) => {
-            let j = j.recover(geo, &*dev)?;
+            let mut j = j.recover(geo, &*dev)?;
             log::info!(
                 "journal replayed: {} transactions, {} blocks",
                 j.recovered.transactions,
                 j.recovered.blocks
             );
-            recover::fast_commits(&*dev, geo, j.fast_commit_area(), j.recovered.next)?;
+            let area = j.fast_commit_area();
+            let changed = fast_commit::replay(&dev, opts, log, area, j.recovered.next)?;
+            j.write_home(geo, &*dev, changed)?;
             Ok((dev, Some(j.finish()?)))
         }
     }

@@ -423,7 +423,7 @@ impl Fs {
 
 /// The link count of a directory with `delta` subdirectories more. Above 65,000 it
 /// is 1, "unknown", and stays so (dir_nlink).
-fn add_subdirs(links: u16, delta: i64) -> u16 {
+pub(super) fn add_subdirs(links: u16, delta: i64) -> u16 {
     match (links, delta) {
         (1, _) | (_, 0) => links,
         (n, d) if d > 0 => {

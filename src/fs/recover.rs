@@ -1,13 +1,11 @@
-//! After the journal's replay: orphans of the last mount, and fast commits.
+//! After the journal's replay: the orphans of the last mount.
 
 use super::{Fs, reap};
 use crate::{
-    device::BlockDevice,
     error::Result,
-    inode::{Inode, mode, orphan::ORPHAN_CREDITS, truncate},
-    journal::FastCommitArea,
-    ondisk::{Geometry, Superblock},
-    types::{Ino, LBlock, Tid},
+    inode::{Inode, Volume, mode, orphan::ORPHAN_CREDITS, truncate},
+    ondisk::Superblock,
+    types::{Ino, LBlock},
 };
 use std::{collections::HashSet, sync::Arc};
 
@@ -21,7 +19,7 @@ pub(super) fn orphans(fs: &Fs, sb: &Superblock) -> Result<()> {
         vol.orphans.use_file(vol, &file)?;
     }
     let in_file = vol.orphans.scan_file(vol);
-    let listed = read_list(fs, sb);
+    let listed = read_list(vol, sb);
     vol.orphans.adopt_list(&listed);
     let mut freed = 0;
     let mut truncated = 0;
@@ -55,8 +53,7 @@ pub(super) fn orphans(fs: &Fs, sb: &Superblock) -> Result<()> {
 }
 
 /// The inodes of the on-disk list, youngest first.
-fn read_list(fs: &Fs, sb: &Superblock) -> Vec<Arc<Inode>> {
-    let vol = &fs.vol;
+pub(super) fn read_list(vol: &Volume, sb: &Superblock) -> Vec<Arc<Inode>> {
     let mut list = Vec::new();
     let mut seen = HashSet::new();
     let mut next = sb.last_orphan();
@@ -66,7 +63,7 @@ fn read_list(fs: &Fs, sb: &Superblock) -> Vec<Arc<Inode>> {
             break;
         }
         vol.orphans.set_found(vec![ino]);
-        match fs.op("orphan", vol.inodes.get(vol, ino)) {
+        match vol.check("orphan", vol.inodes.get(vol, ino)) {
             Ok(i) => {
                 let n = i.attrs().rec.dtime;
                 next = (i.nlink() == 0 || n != 0).then_some(Ino(n)).filter(|n| n.0 != 0);
@@ -97,20 +94,4 @@ fn finish_truncate(fs: &Fs, i: &Arc<Inode>) -> Result<()> {
     vol.orphans.remove(vol, &mut h, i)?;
     i.store(vol, &mut h)?;
     h.stop()
-}
-
-/// Replays the fast commits behind transaction `next`, if the area holds any.
-pub(super) fn fast_commits(
-    _dev: &dyn BlockDevice,
-    _geo: &Geometry,
-    area: Option<FastCommitArea>,
-    next: Tid,
-) -> Result<()> {
-    let Some(area) = area.filter(|a| !a.is_empty()) else { return Ok(()) };
-    if crate::ondisk::fast_commit::is_head(&area.read(0)?, next) {
-        return Err(crate::error::Error::Unmountable(
-            "the journal holds fast commits: run e2fsck to replay them".into(),
-        ));
-    }
-    Ok(())
 }

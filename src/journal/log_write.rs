@@ -35,6 +35,30 @@ impl Ring {
     }
 }
 
+/// A block and what it is to hold.
+pub(super) trait Logged {
+    fn block(&self) -> Block;
+    fn data(&self) -> &Arc<AlignedBuf>;
+}
+
+impl Logged for Captured {
+    fn block(&self) -> Block {
+        self.block
+    }
+    fn data(&self) -> &Arc<AlignedBuf> {
+        &self.data
+    }
+}
+
+impl Logged for (Block, Arc<AlignedBuf>) {
+    fn block(&self) -> Block {
+        self.0
+    }
+    fn data(&self) -> &Arc<AlignedBuf> {
+        &self.1
+    }
+}
+
 /// Everything of a transaction but its commit block, in log order.
 pub(super) struct Record {
     blocks: Vec<Arc<AlignedBuf>>,
@@ -48,7 +72,7 @@ impl Record {
         format: LogFormat,
         seq: Tid,
         revokes: impl Iterator<Item = Block>,
-        captured: &[Captured],
+        captured: &[impl Logged],
     ) -> Result<Record> {
         let mut blocks = Vec::with_capacity(captured.len() + 4);
         revoke_blocks(format, seq, revokes, &mut blocks);
@@ -60,9 +84,9 @@ impl Record {
             let at = blocks.len();
             let mut n = 0;
             for c in rest {
-                let (data, escaped) = escape_copy(&c.data);
+                let (data, escaped) = escape_copy(c.data());
                 let escaped = escaped && !seeded::on(Fault::EscapeNotNoted);
-                if !w.push(c.block, escaped, format.tag_checksum(seq, &data)) {
+                if !w.push(c.block(), escaped, format.tag_checksum(seq, &data)) {
                     break;
                 }
                 blocks.push(data);

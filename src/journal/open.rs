@@ -11,7 +11,7 @@ use crate::device::{AlignedBuf, BlockDevice};
 use crate::error::{Error, Result};
 use crate::ondisk::Geometry;
 use crate::ondisk::jbd2::{JCompat, JIncompat, JournalSuper};
-use crate::types::Tid;
+use crate::types::{Block, Tid};
 use std::sync::Arc;
 
 /// A journal as found.
@@ -151,6 +151,37 @@ impl ReplayedJournal {
     /// The error that aborted the journal, a positive errno; 0 for none.
     pub fn errno(&self) -> u32 {
         self.parts.sb.errno()
+    }
+
+    /// Writes these blocks home, all or none: they are what follows the last transaction. First they go
+    /// to the log as the next one, so that a crash in between has them replayed. Where the log has no
+    /// room for them, they are written home at once.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn write_home(
+        &mut self,
+        geo: &Geometry,
+        dev: &dyn BlockDevice,
+        blocks: Vec<(Block, AlignedBuf)>,
+    ) -> Result<()> {
+        if blocks.is_empty() {
+            return Ok(());
+        }
+        let blocks: Vec<(Block, Arc<AlignedBuf>)> =
+            blocks.into_iter().map(|(b, d)| (b, Arc::new(d))).collect();
+        if recovery::append(&self.parts.map, &self.parts.sb, &self.recovered, &blocks)? {
+            self.recovered.next = self.recovered.next.next();
+            if self.recovered.next.after(self.recovered.highest) {
+                self.recovered.highest = self.recovered.next;
+            }
+        } else {
+            log::warn!(
+                "the log has no room for the replayed fast commits: they are written at once"
+            );
+        }
+        super::home::write(dev, geo.block_size, &blocks)?;
+        dev.flush()
     }
 
     /// Marks the log as empty. What was replayed must be stable.

@@ -7,7 +7,8 @@
 
 use super::home;
 use super::log_map::LogMap;
-use super::log_write::Ring;
+use super::log_write::{Record, Ring};
+use super::superblocks;
 use crate::cache::BlockMap;
 use crate::device::{AlignedBuf, BlockDevice, cause};
 use crate::error::{Corrupt, Result};
@@ -31,6 +32,10 @@ pub struct Recovered {
     pub next: Tid,
     /// The highest number seen in the log, committed or not.
     pub highest: Tid,
+    /// The log block after the last committed transaction.
+    head: u32,
+    /// Log blocks from the first transaction to there.
+    used: u32,
 }
 
 /// Most revoked blocks that are kept in memory.
@@ -67,6 +72,9 @@ struct Scan<'a> {
     last_commit: u64,
     /// Log blocks followed so far.
     used: u32,
+    /// The log block after the last committed transaction, and the log blocks followed to there.
+    head: u32,
+    committed: u32,
 }
 
 /// How one transaction in the log ended.
@@ -92,6 +100,32 @@ pub(super) fn recover(
         scan.run(sb.start())?;
     }
     scan.replay(map, dev)
+}
+
+/// Appends a transaction of these blocks to a log that was recovered; durable on return. `false`, and
+/// nothing written, if there is no room.
+pub(super) fn append(
+    map: &LogMap,
+    sb: &JournalSuper,
+    done: &Recovered,
+    blocks: &[(Block, Arc<AlignedBuf>)],
+) -> Result<bool> {
+    let format = sb.log_format();
+    let ring = Ring { first: sb.first(), end: sb.log_end() };
+    let seq = done.next;
+    let record = Record::build(format, seq, std::iter::empty(), blocks)?;
+    let len = record.len() as u64 + 1;
+    if u64::from(done.used).saturating_add(len) >= u64::from(ring.len()) {
+        return Ok(false);
+    }
+    let mut commit = AlignedBuf::for_overwrite(format.block_bytes);
+    let (sec, nsec) = superblocks::now();
+    format.write_commit(&mut commit, seq, sec, nsec, record.v1_sum);
+    record.write(map, ring, done.head)?;
+    map.dev().flush()?;
+    let (at, _) = map.locate(ring.advance(done.head, record.len() as u32))?;
+    map.dev().write_fua(&commit, map.block_size().offset(at))?;
+    Ok(true)
 }
 
 /// The highest transaction number in the log, without replaying it.
@@ -120,6 +154,8 @@ impl<'a> Scan<'a> {
             highest: seq,
             last_commit: 0,
             used: 0,
+            head: sb.start(),
+            committed: 0,
         }
     }
 
@@ -130,6 +166,8 @@ impl<'a> Scan<'a> {
                 End::Committed(after) => {
                     self.transactions += 1;
                     self.next = self.next.next();
+                    self.head = after;
+                    self.committed = self.used;
                     at = after;
                 }
                 End::Log => return Ok(()),
@@ -303,6 +341,8 @@ impl<'a> Scan<'a> {
             revoked: found - work.len() as u64,
             next: self.next,
             highest: self.highest,
+            head: self.head,
+            used: self.committed,
         })
     }
 }

@@ -36,6 +36,7 @@ use crate::alloc::Allocator;
 use crate::cache::BufferCache;
 use crate::error::{Error, Result};
 use crate::journal::Handle;
+use crate::ondisk::extent::Extent;
 use crate::ondisk::{FileKind, Geometry, Incompat, InodeFlags, InodeRecord, Seal, Sealer};
 use crate::types::{Block, Ino, LBlock};
 use extents::ExtentTree;
@@ -103,6 +104,12 @@ pub struct Mapping {
 }
 
 impl Mapping {
+    /// As an extent; of a hole it makes no sense.
+    pub fn as_extent(&self) -> Extent {
+        let unwritten = self.state == State::Unwritten;
+        Extent { lblock: self.lblk, len: self.len, block: self.pblk, unwritten }
+    }
+
     /// One past the last block of the file.
     pub fn end(&self) -> u64 {
         u64::from(self.lblk.0) + u64::from(self.len)
@@ -181,6 +188,7 @@ impl FileMap {
             journalled: rec.kind() != Some(FileKind::Regular)
                 || rec.flags.intersects(InodeFlags::JOURNAL_DATA | InodeFlags::EA_INODE),
             blocks512: rec.blocks,
+            keep_data: false,
         };
         let form = if rec.flags.contains(InodeFlags::EXTENTS) {
             Form::Extents(ExtentTree::open(geo, &owner, rec.i_block)?)
@@ -211,6 +219,28 @@ impl FileMap {
     /// `i_blocks` in units of 512 bytes: data, the map itself, and what was added.
     pub fn blocks512(&self) -> u64 {
         self.owner.blocks512
+    }
+
+    /// From here on data blocks that leave the map are not freed: a replay settles them all at its end.
+    pub fn keep_data(&mut self) {
+        self.owner.keep_data = true;
+    }
+
+    /// Enters an extent whose blocks are marked as used already, where there is a hole. Credits:
+    /// [`FileMap::credits_for_alloc`].
+    ///
+    /// # Errors
+    /// `Invalid` if a block is mapped, or on an indirect map; `NoSpace`, `Corrupt`, `Io`.
+    pub fn attach(&mut self, ctx: &MapCtx<'_>, h: &mut Handle, e: Extent) -> Result<()> {
+        self.change(ctx, h, |form, tx| match form {
+            Form::Extents(t) => t.attach(tx, e),
+            Form::Indirect(_) => Err(Error::NotSupported),
+        })
+    }
+
+    /// Sets [`FileMap::blocks512`].
+    pub fn set_blocks512(&mut self, n: u64) {
+        self.owner.blocks512 = n;
     }
 
     /// Counts blocks that the map does not map (attributes), in units of 512 bytes.

@@ -18,6 +18,8 @@ pub(super) struct Owner {
     pub journalled: bool,
     /// `i_blocks` in units of 512 bytes.
     pub blocks512: u64,
+    /// Data blocks that leave the map are only counted off, not freed.
+    pub keep_data: bool,
 }
 
 impl Owner {
@@ -96,7 +98,8 @@ pub(super) struct Tx<'t> {
 }
 
 impl Tx<'_> {
-    fn count(&mut self, blocks: u64, add: bool) {
+    /// Counts blocks in `i_blocks`.
+    pub fn count(&mut self, blocks: u64, add: bool) {
         let units = blocks << (self.ctx.geo.block_size.log2() - 9);
         let b = &mut self.owner.blocks512;
         *b = if add { b.saturating_add(units) } else { b.saturating_sub(units) };
@@ -151,6 +154,10 @@ impl Tx<'_> {
 
     /// Gives data blocks back.
     pub fn free_data(&mut self, start: Block, len: u32) -> Result<()> {
+        if self.owner.keep_data {
+            self.count(u64::from(len), false);
+            return Ok(());
+        }
         self.free(start, len, self.owner.journalled)
     }
 

@@ -208,3 +208,124 @@ fn a_wrapped_log() {
     mount.umount();
     both_replay(&scratch, &image);
 }
+
+/// An image with fast commits that the kernel left, and where their area lies in it.
+fn with_fast_commits(scratch: &Scratch) -> (Image, u64, usize) {
+    let image = scratch.mkfs("fc", "64M", &["-b", "4096", "-O", "fast_commit"]);
+    let mount = scratch.mount(Fs::Kernel, &image, "");
+    let root = mount.path();
+    fs::write(root.join("last"), "last").unwrap();
+    sh(root, "mkdir d; for i in $(seq 20); do echo $i > d/$i; done; sync");
+    for i in 1..12 {
+        let path = root.join(format!("d/new{i}"));
+        fs::write(&path, vec![i as u8; 5000 * i]).unwrap();
+        File::open(&path).unwrap().sync_all().unwrap();
+        fs::rename(root.join(format!("d/{i}")), root.join(format!("renamed{i}"))).unwrap();
+        fs::remove_file(root.join(format!("d/{}", i + 12))).ok();
+    }
+    mount::shutdown(root, Shutdown::NoFlush);
+    mount.umount();
+    let block = |n: u32| {
+        let text = image.debugfs(&format!("bmap <8> {n}"));
+        text.split_whitespace().last().unwrap().parse::<u64>().unwrap()
+    };
+    let mut head = [0; 256];
+    let file = File::open(image.path()).unwrap();
+    file.read_exact_at(&mut head, block(0) * 4096).unwrap();
+    let word = |at: usize| u32::from_be_bytes(head[at..at + 4].try_into().unwrap());
+    let blocks = if word(0x54) == 0 { 256 } else { word(0x54) };
+    let first = block(word(0x10) - blocks + 1);
+    (image, first * 4096, 16 * 4096)
+}
+
+/// Records that are torn or garbled end the replay; ones that lie under a right checksum are refused,
+/// or do what they say: no panic, no hang.
+#[test]
+fn garbled_fast_commits() {
+    if peer_is_kernel() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (image, at, len) = with_fast_commits(&scratch);
+    let mut area = vec![0; len];
+    File::open(image.path()).unwrap().read_exact_at(&mut area, at).unwrap();
+    let records = records(&area);
+    assert!(records.len() > 30, "{} records: the kernel left no fast commits", records.len());
+    let mut random = Random::new(11);
+    let attempt = |area: &[u8], must_mount: bool| {
+        let copy = image.copy("garbled");
+        let file = OpenOptions::new().write(true).open(copy.path()).unwrap();
+        file.write_all_at(area, at).unwrap();
+        let point = scratch.join("garbled.mnt");
+        let _ = fs::create_dir(&point);
+        match Mount::attempt(Fs::Uext4, copy.path(), &point, "") {
+            Ok(mount) => {
+                // Walked, whatever is in it.
+                sh(mount.path(), "find . -exec stat {} + >/dev/null 2>&1 || true");
+                mount.umount();
+                if must_mount {
+                    copy.fsck();
+                }
+            }
+            Err(said) => {
+                assert!(!must_mount, "{said}");
+                assert!(said.contains("exit status: 32"), "{said}");
+                assert_eq!(said.trim_end().lines().count(), 1, "{said}");
+            }
+        }
+    };
+    // Torn: nothing from some byte on; old bytes of another area.
+    for _ in 0..6 {
+        let mut torn = area.clone();
+        torn[random.below(len as u64) as usize..].fill(0);
+        attempt(&torn, true);
+        let mut flipped = area.clone();
+        let (from, size) = records[random.below(records.len() as u64) as usize];
+        flipped[from + random.below(size as u64) as usize] ^= 1 << random.below(8);
+        attempt(&flipped, true);
+    }
+    // Lies: a byte of a record changed, and its checksum made right.
+    for _ in 0..30 {
+        let mut lying = area.clone();
+        let (from, size) = records[random.below(records.len() as u64) as usize];
+        if size <= 4 || lying[from] >= 8 {
+            continue;
+        }
+        lying[from + 4 + random.below(size as u64 - 4) as usize] = random.below(256) as u8;
+        seal(&mut lying);
+        attempt(&lying, false);
+    }
+}
+
+/// Where the records of an area begin, and their bytes.
+fn records(area: &[u8]) -> Vec<(usize, usize)> {
+    let mut out = Vec::new();
+    for block in (0..area.len()).step_by(4096) {
+        let mut at = block;
+        while at + 4 <= block + 4096 {
+            let half = |i: usize| u16::from_le_bytes([area[i], area[i + 1]]);
+            let size = 4 + half(at + 2) as usize;
+            if !(1..=9).contains(&half(at)) || at + size > block + 4096 {
+                return out;
+            }
+            out.push((at, size));
+            at += size;
+        }
+    }
+    out
+}
+
+/// Makes the checksums of all tails right.
+fn seal(area: &mut [u8]) {
+    let raw = |crc: u32, b: &[u8]| !crc32c::crc32c_append(!crc, b);
+    let mut sum = 0;
+    for (at, size) in records(area) {
+        if area[at] == 8 {
+            sum = raw(sum, &area[at..at + 8]);
+            area[at + 8..at + 12].copy_from_slice(&sum.to_le_bytes());
+            sum = 0;
+        } else {
+            sum = raw(sum, &area[at..at + size]);
+        }
+    }
+}

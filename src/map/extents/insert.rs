@@ -58,6 +58,30 @@ impl ExtentTree {
         })
     }
 
+    /// See [`crate::map::FileMap::attach`].
+    pub fn attach(&mut self, tx: &mut Tx<'_>, mut e: Extent) -> Result<()> {
+        let end = e.end();
+        if e.len == 0 || end > u64::from(MAX_LBLK) {
+            return Err(Error::TooBig);
+        }
+        while u64::from(e.lblock.0) < end {
+            let len = e.len.min(Extent::max_len(e.unwritten));
+            let hole = self.lookup(tx.ctx, tx.owner, e.lblock.0)?;
+            if hole.state != State::Hole || hole.end() < u64::from(e.lblock.0) + u64::from(len) {
+                return Err(Error::Invalid("block is mapped already"));
+            }
+            let path = self.load(tx.ctx, tx.owner, e.lblock.0)?;
+            let Some(leaf) = path.last() else { return Err(Error::Invalid("no path")) };
+            let (at, pieces): (usize, Pieces) = (leaf.at, smallvec![Extent { len, ..e }]);
+            self.put(tx, &path, at, 0, pieces, &mut AllocHow::nodes_only())?;
+            tx.count(u64::from(len), true);
+            e.lblock = LBlock(e.lblock.0.saturating_add(len));
+            e.block = e.block.plus(u64::from(len));
+            e.len -= len;
+        }
+        Ok(())
+    }
+
     /// See [`crate::map::FileMap::split_at`].
     pub fn split_at(
         &mut self,
