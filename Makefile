@@ -27,7 +27,7 @@ TEST_TOOLS = /dev/fuse fusermount3:fuse3 mkfs.ext4:e2fsprogs e2fsck:e2fsprogs fi
 	stress-ng:stress-ng dbench:dbench jq:jq python3:python3 xxd:xxd losetup:mount \
 	filefrag:e2fsprogs setpriv:util-linux mkfs.xfs:xfsprogs cc:gcc chromium:chromium
 
-.PHONY: all build demo test unit-test mount-test seeded-faults crash bench bench-quick bench-micro cases check fmt clippy doc install uninstall clean
+.PHONY: all build demo test unit-test mount-test seeded-faults crash hostile fuzz kill bench bench-quick bench-micro cases check fmt clippy doc install uninstall clean
 
 all: build
 
@@ -67,13 +67,30 @@ mount-test: test-needs target/tools/bin/fsx
 seeded-faults:
 	$(CARGO) test --features seeded-faults --test seeded
 
-# Every workload, image and mode of docs/crash.md, and random ones; STATES of each.
-STATES ?= 130
-CRASH_RANDOM ?= 40
+# What docs/crash.md tells of, as long as one likes.
+# Every workload, image and mode, and random workloads; STATES of each. FROM=N goes on where it stopped.
+STATES ?= 64
+CRASH_RANDOM ?= 8
+FROM ?= 1
 crash:
 	$(CARGO) build --profile checked
 	nice $(APART) target/checked/uext4 crash run all $(foreach n,$(shell seq $(CRASH_RANDOM)),random:$n) \
-		--matrix --states $(STATES) --kernel-every 200 --failures 3
+		--matrix --states $(STATES) --kernel-every 60 --failures 3 --from $(FROM)
+
+# Images that lie, for SECONDS; the fuzz target TARGET likewise (needs a nightly compiler and cargo-fuzz).
+SECONDS ?= 3600
+TARGET ?= image_write
+hostile:
+	UEXT4_HOSTILE_SECONDS=$(SECONDS) $(CARGO) test --profile checked --test hostile -- --nocapture
+
+fuzz:
+	mkdir -p fuzz/corpus/$(TARGET)
+	cd fuzz && $(CARGO) +nightly fuzz run $(TARGET) corpus/$(TARGET) seeds/$(TARGET) -- \
+		-max_total_time=$(SECONDS) -timeout=10 -malloc_limit_mb=256 -rss_limit_mb=1024
+
+# 500 rounds of kill -9.
+kill: test-needs
+	UEXT4_TEST_SCALE=full $(APART) $(CARGO) test --profile checked --test mounted kill:: -- --nocapture
 
 cases: test-needs
 	$(CARGO) build --profile checked

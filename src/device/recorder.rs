@@ -28,9 +28,15 @@ impl Log {
         let mut o = self.0.lock();
         let seq = o.seq;
         o.seq += 1;
-        if !o.failed
-            && let Err(e) = reclog::write_entry(&mut o.out, kind, seq, offset, len, tag, data)
-        {
+        if o.failed {
+            return seq;
+        }
+        let mut written = reclog::write_entry(&mut o.out, kind, seq, offset, len, tag, data);
+        if matches!(kind, Kind::Flush | Kind::Write { fua: true }) {
+            // What is stable is in the log, whatever becomes of this process.
+            written = written.and_then(|()| o.out.flush());
+        }
+        if let Err(e) = written {
             // A hole in the log would make the explorer lie: it ends here.
             o.failed = true;
             log::error!("recorder: cannot write the log, recording ends: {e}");

@@ -244,6 +244,7 @@ fn with_the_recorder_below() {
             .unwrap();
         let said = String::from_utf8_lossy(&out.stdout);
         assert!(out.status.success() && said.contains(" 0 wrong"), "round {round}: {said}");
+        assert!(!said.starts_with("1 states"), "round {round}: the log is empty: {said}");
         eprintln!("round {round}: {said}");
     }
 }
