@@ -85,7 +85,7 @@ hostile:
 
 fuzz:
 	mkdir -p fuzz/corpus/$(TARGET)
-	cd fuzz && $(CARGO) +nightly fuzz run $(TARGET) corpus/$(TARGET) seeds/$(TARGET) -- \
+	cd fuzz && $(CARGO) +nightly fuzz run --sanitizer none $(TARGET) corpus/$(TARGET) seeds/$(TARGET) -- \
 		-max_total_time=$(SECONDS) -timeout=10 -malloc_limit_mb=256 -rss_limit_mb=1024
 
 # 500 rounds of kill -9.
