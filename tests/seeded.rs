@@ -42,6 +42,7 @@ fn workload(fault: Fault) -> (&'static str, &'static str) {
             ("create /a\nfsync /a\nwrite /a 0 5000\nwriteout /a\nfsync /a\n", "dioread_nolock")
         }
         Fault::DirectBeforeData => ("direct-extend", "dioread_nolock"),
+        Fault::CloseWithoutData => ("replace-truncate", "dioread_nolock"),
     }
 }
 

@@ -22,6 +22,7 @@ pub const NAMES: &[&str] = &[
     "reuse",
     "fragmented",
     "wrap",
+    "replace-truncate",
     "pgbench",
     "symlinks",
     "small-files",

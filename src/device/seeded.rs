@@ -47,11 +47,13 @@ pub enum Fault {
     SizeInAnother,
     /// As [`Fault::ConvertBeforeData`], by a direct write.
     DirectBeforeData,
+    /// Closing a file that was truncated to nothing does not write it out.
+    CloseWithoutData,
 }
 
 impl Fault {
     /// All but [`Fault::None`].
-    pub const ALL: [Fault; 20] = [
+    pub const ALL: [Fault; 21] = [
         Fault::NoFlushBeforeCommit,
         Fault::CommitNotStable,
         Fault::ConvertBeforeData,
@@ -72,6 +74,7 @@ impl Fault {
         Fault::FdatasyncForgotten,
         Fault::SizeInAnother,
         Fault::DirectBeforeData,
+        Fault::CloseWithoutData,
     ];
 }
 

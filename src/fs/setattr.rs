@@ -163,7 +163,11 @@ impl Fs {
             if size > i.size() { self.grow(i, size) } else { self.shrink(i, size) }
         });
         trace::event!(TruncateExit, i.ino, size: size, ret: trace::ret(&r));
-        if size == 0 && r.is_ok() && self.vol.conf.auto_da_alloc {
+        if size == 0
+            && r.is_ok()
+            && self.vol.conf.auto_da_alloc
+            && !seeded::on(Fault::CloseWithoutData)
+        {
             i.da_alloc_close.store(true, Ordering::Release);
         }
         self.op("truncate", r)
