@@ -47,6 +47,13 @@ impl Log {
     fn done(&self, id: u64, ok: bool) {
         self.append(Kind::Done { ok }, id, 0, "", &[]);
     }
+
+    fn write_out(&self) {
+        let mut o = self.0.lock();
+        if !o.failed && o.out.flush().is_err() {
+            o.failed = true;
+        }
+    }
 }
 
 /// Wraps a device and logs each write, flush and discard with its data and cause.
@@ -97,6 +104,14 @@ impl Recorder {
         self.log.done(id, r.is_ok());
         r
     }
+
+    /// As `around`, of what makes writes stable: so is the log, for the process may be killed. A failure
+    /// is told by [`Recorder::sync`].
+    fn around_stable(&self, id: u64, r: Result<()>) -> Result<()> {
+        let r = self.around(id, r);
+        self.log.write_out();
+        r
+    }
 }
 
 impl Drop for Recorder {
@@ -129,18 +144,18 @@ impl BlockDevice for Recorder {
 
     fn write_vectored_fua(&self, bufs: &[IoSlice<'_>], off: u64) -> Result<()> {
         let id = self.issue_vectored(bufs, off, true);
-        self.around(id, self.inner.write_vectored_fua(bufs, off))
+        self.around_stable(id, self.inner.write_vectored_fua(bufs, off))
     }
 
     fn write_fua(&self, buf: &[u8], off: u64) -> Result<()> {
         let kind = Kind::Write { fua: true };
         let id = self.log.append(kind, off, buf.len() as u64, cause::current(), &[buf]);
-        self.around(id, self.inner.write_fua(buf, off))
+        self.around_stable(id, self.inner.write_fua(buf, off))
     }
 
     fn flush(&self) -> Result<()> {
         let id = self.log.append(Kind::Flush, 0, 0, cause::current(), &[]);
-        self.around(id, self.inner.flush())
+        self.around_stable(id, self.inner.flush())
     }
 
     fn discard(&self, off: u64, len: u64) -> Result<()> {

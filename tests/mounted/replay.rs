@@ -2,10 +2,10 @@
 //! on every orphan and on every free block.
 
 use crate::common::mount::{self, Shutdown};
-use crate::common::{Fs, Image, Mount, Random, Scratch, View, peer_is_kernel, sh};
+use crate::common::{Fs, Image, Mount, Random, Scratch, Tree, View, peer_is_kernel, sh};
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Names, attributes, orphans open and truncated: all in the log, little of it at home.
 fn dirty(root: &Path) -> Vec<File> {
@@ -207,6 +207,64 @@ fn a_wrapped_log() {
     drop(open);
     mount.umount();
     both_replay(&scratch, &image);
+}
+
+/// Each kind of change that the kernel logs as a fast commit, by itself: after the replay everything is
+/// as the kernel last showed it, and clean (which the kernel's own replay of the folders is not).
+#[test]
+fn fast_commits_of_each_kind() {
+    if peer_is_kernel() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let image = scratch.mkfs("kinds", "64M", &["-b", "4096", "-O", "fast_commit"]);
+    let before = {
+        let mount = scratch.mount(Fs::Kernel, &image, "");
+        sh(
+            mount.path(),
+            "mkdir d e; for i in $(seq 20); do echo $i > d/$i; done; seq 200000 > big; sync",
+        );
+        mount.umount();
+        image.copy("before")
+    };
+    for change in [
+        "mkdir nd",
+        "mkdir nd; echo a > nd/f; ln nd/f nd/g; mkdir nd/nd; sync nd/f",
+        "rmdir e",
+        "mv d/5 d/6; mv d/7 e/7; rm d/8; ln d/9 e/9",
+        "truncate -s 10000 big",
+        "truncate -s 0 big; echo new >> big; sync big",
+        "fallocate -p -o 8192 -l 40960 big; sync big",
+        "for i in $(seq 0 2 400); do printf $i | dd of=many bs=4096 seek=$i conv=notrunc status=none; done
+         sync many",
+        "rm big; seq 100000 > big2; sync big2",
+        "fallocate -l 2M pre; sync pre; printf x | dd of=pre bs=4096 seek=10 conv=notrunc; sync pre",
+    ] {
+        let image = before.copy("kinds");
+        let mount = scratch.mount(Fs::Kernel, &image, "");
+        sh(mount.path(), change);
+        fs::write(mount.join("d/20"), "last").unwrap();
+        let last = File::open(mount.join("d/20")).unwrap();
+        last.sync_all().unwrap();
+        drop(last);
+        let want = shape(Tree::read(mount.path()));
+        mount::shutdown(mount.path(), Shutdown::NoFlush);
+        mount.umount();
+        let peek = scratch.mount(Fs::Uext4, &image, "ro");
+        assert_eq!(shape(Tree::read(peek.path())), want, "{change}: read-only");
+        peek.umount();
+        scratch.mount(Fs::Uext4, &image, "").umount();
+        image.fsck();
+        assert_eq!(shape(scratch.read(Fs::Kernel, &image)), want, "{change}");
+    }
+}
+
+/// What is there, without times and blocks.
+fn shape(tree: Tree) -> Vec<String> {
+    let line = |(p, e): (PathBuf, crate::common::tree::Entry)| {
+        format!("{} {:o} {} {} {:x}", p.display(), e.mode, e.nlink, e.size, e.content)
+    };
+    tree.0.into_iter().map(line).collect()
 }
 
 /// An image with fast commits that the kernel left, and where their area lies in it.

@@ -5,6 +5,8 @@
 //! blocks are the answer. Nothing is allocated from ranges that a record names, for they are marked as
 //! used first. A file that is touched has its map rebuilt from the extents it ends up with.
 
+mod ranges;
+
 use super::{mount, recover, superblocks};
 use crate::{
     alloc::{FreeFlags, Run},
@@ -16,13 +18,13 @@ use crate::{
     map::{FileMap, State},
     ondisk::{
         FileKind, Geometry, InodeFlags, InodeRecord,
-        extent::Extent,
         fast_commit::{FcDentry, FcScan, FcTag, tags},
         inode_raw::{I_BLOCK_OFFSET, I_GENERATION_OFFSET},
     },
     options::{ErrorsMode, MountOptions},
     types::{Block, Ino, LBlock, Tid},
 };
+use ranges::{Ranges, blocks_of, merged, without};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -144,41 +146,6 @@ fn changes(
         }
     }
     Ok(out)
-}
-
-/// The map of a touched file: its data, by the first block.
-#[derive(Default)]
-struct Ranges(BTreeMap<u32, Extent>);
-
-impl Ranges {
-    /// Takes `from..end` out.
-    fn cut(&mut self, from: u64, end: u64) {
-        let hit: Vec<Extent> = self
-            .0
-            .range(..u32::try_from(end).unwrap_or(u32::MAX))
-            .rev()
-            .map(|(_, e)| *e)
-            .take_while(|e| e.end() > from)
-            .collect();
-        for e in hit {
-            let start = u64::from(e.lblock.0);
-            self.0.remove(&e.lblock.0);
-            if start < from {
-                self.0.insert(e.lblock.0, Extent { len: (from - start) as u32, ..e });
-            }
-            if e.end() > end {
-                let skip = end - start;
-                let lblock = LBlock(end as u32);
-                let len = e.len - skip as u32;
-                self.0.insert(lblock.0, Extent { lblock, len, block: e.block.plus(skip), ..e });
-            }
-        }
-    }
-
-    fn set(&mut self, e: Extent) {
-        self.cut(u64::from(e.lblock.0), e.end());
-        self.0.insert(e.lblock.0, e);
-    }
 }
 
 /// A file that records touched.
@@ -514,41 +481,6 @@ impl Replay<'_> {
     }
 }
 
-fn blocks_of(e: &Extent) -> (u64, u64) {
-    (e.block.0, e.block.0.saturating_add(u64::from(e.len)))
-}
-
-/// Sorted, and without overlaps.
-fn merged(mut runs: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
-    runs.sort_unstable();
-    let mut out: Vec<(u64, u64)> = Vec::with_capacity(runs.len());
-    for (start, end) in runs {
-        match out.last_mut() {
-            Some(last) if start <= last.1 => last.1 = last.1.max(end),
-            _ => out.push((start, end)),
-        }
-    }
-    out
-}
-
-/// What of `runs` is not in `taken`; both merged.
-fn without(runs: Vec<(u64, u64)>, taken: &[(u64, u64)]) -> Vec<(u64, u64)> {
-    let mut out = Vec::new();
-    for (mut start, end) in runs {
-        let first = taken.partition_point(|t| t.1 <= start);
-        for t in taken.iter().skip(first).take_while(|t| t.0 < end) {
-            if t.0 > start {
-                out.push((start, t.0));
-            }
-            start = start.max(t.1);
-        }
-        if start < end {
-            out.push((start, end));
-        }
-    }
-    out
-}
-
 fn check_name(name: &[u8]) -> Result<(), Corrupt> {
     if name.is_empty()
         || name == b"."
@@ -574,36 +506,5 @@ fn empty_map(geo: &Geometry) -> [u8; 60] {
 fn set_i_block(slot: &mut [u8], i_block: [u8; 60]) {
     if let Some(to) = slot.get_mut(I_BLOCK_OFFSET..I_BLOCK_OFFSET + i_block.len()) {
         to.copy_from_slice(&i_block);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn extent(lblk: u32, len: u32, block: u64) -> Extent {
-        Extent { lblock: LBlock(lblk), len, block: Block(block), unwritten: false }
-    }
-
-    #[test]
-    fn ranges_replace_and_cut() {
-        let mut r = Ranges::default();
-        r.set(extent(10, 10, 100));
-        r.set(extent(13, 2, 500));
-        let all =
-            |r: &Ranges| r.0.values().map(|e| (e.lblock.0, e.len, e.block.0)).collect::<Vec<_>>();
-        assert_eq!(all(&r), [(10, 3, 100), (13, 2, 500), (15, 5, 105)]);
-        r.cut(12, 16);
-        assert_eq!(all(&r), [(10, 2, 100), (16, 4, 106)]);
-        r.cut(0, u64::MAX);
-        assert!(r.0.is_empty());
-    }
-
-    #[test]
-    fn what_is_left_of_runs() {
-        let had = merged(vec![(5, 10), (0, 3), (8, 20), (30, 40)]);
-        assert_eq!(had, [(0, 3), (5, 20), (30, 40)]);
-        let used = merged(vec![(6, 7), (9, 12), (19, 35)]);
-        assert_eq!(without(had, &used), [(0, 3), (5, 6), (7, 9), (12, 19), (35, 40)]);
     }
 }
