@@ -97,12 +97,6 @@ fn take(len: usize) -> (Raw, bool) {
         return (r, true);
     }
     let region = map(REGION);
-    if cap == ALIGN {
-        // Blocks are taken by the hundred and pinned for I/O one by one: both go faster from large
-        // pages. Where there are none nothing changes.
-        // SAFETY: the mapping is ours and has this length; the advice changes no contents.
-        unsafe { libc::madvise(region.as_ptr().cast(), REGION, libc::MADV_HUGEPAGE) };
-    }
     c.cold.reserve(REGION / cap);
     for at in (cap..REGION).step_by(cap).rev() {
         // SAFETY: at < REGION, within the mapping; the pieces are disjoint.
