@@ -77,7 +77,7 @@ pub struct BlockSize {
 impl BlockSize {
     /// From `s_log_block_size` (0 means 1 KiB); `None` above 64 KiB.
     pub fn from_log(s_log_block_size: u32) -> Option<BlockSize> {
-        (s_log_block_size <= 6).then_some(BlockSize { log2: s_log_block_size + 10 })
+        (s_log_block_size <= 6).then(|| BlockSize { log2: s_log_block_size + 10 })
     }
     /// Bytes in a block.
     pub fn bytes(self) -> usize {
@@ -106,5 +106,19 @@ impl BlockSize {
     /// The block that byte `pos` lies in, in blocks from the start.
     pub fn index(self, pos: u64) -> u64 {
         pos >> self.log2
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_log_of_a_block_size() {
+        assert_eq!(BlockSize::from_log(0).map(BlockSize::bytes), Some(1024));
+        assert_eq!(BlockSize::from_log(6).map(BlockSize::bytes), Some(65_536));
+        for log in [7, 30, 0xffff_fff8, u32::MAX] {
+            assert_eq!(BlockSize::from_log(log), None);
+        }
     }
 }
