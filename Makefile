@@ -27,7 +27,7 @@ TEST_TOOLS = /dev/fuse fusermount3:fuse3 mkfs.ext4:e2fsprogs e2fsck:e2fsprogs fi
 	stress-ng:stress-ng dbench:dbench jq:jq python3:python3 xxd:xxd losetup:mount \
 	filefrag:e2fsprogs setpriv:util-linux mkfs.xfs:xfsprogs cc:gcc chromium:chromium
 
-.PHONY: all build demo test unit-test mount-test seeded-faults crash hostile fuzz kill bench bench-quick bench-micro cases check fmt clippy doc install uninstall clean
+.PHONY: all build demo test unit-test mount-test seeded-faults crash hostile fuzz kill bench bench-quick bench-micro cases posix check fmt clippy doc install uninstall clean
 
 all: build
 
@@ -40,7 +40,7 @@ demo:
 	$(MAKE) build
 	UEXT4=target/release/uext4 scripts/demo
 
-test: test-needs unit-test seeded-faults mount-test
+test: test-needs unit-test seeded-faults mount-test cases posix
 
 .PHONY: test-needs
 test-needs:
@@ -95,6 +95,13 @@ kill: test-needs
 cases: test-needs
 	$(CARGO) build --profile checked
 	UEXT4=target/checked/uext4 $(APART) tests/diffcase tests/cases/*.case
+
+posix: test-needs target/tools/bin/pjdfstest
+	$(CARGO) build --profile checked
+	UEXT4=target/checked/uext4 PJDFSTEST=target/tools/bin/pjdfstest $(APART) tests/pjdfstest
+
+target/tools/bin/pjdfstest:
+	$(CARGO) install --locked --root target/tools pjdfstest@0.2.2
 
 target/tools/bin/fsx:
 	$(CARGO) install --locked --root target/tools fsx@0.3.2

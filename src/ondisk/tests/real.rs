@@ -355,3 +355,29 @@ fn error_records() {
     }
     assert!(head.contains("clean with errors"), "{head}");
 }
+
+#[test]
+fn extra_isize_grows_where_the_attributes_let_it() {
+    use crate::ondisk::{InodeRecord, Timestamp, inline, xattr};
+    let image = Image::new(16, "-I 256");
+    let geo = &image.geo;
+    let grown = |value: usize| {
+        let mut rec = InodeRecord::new(geo, 0o100644, 0, 0, Timestamp::default());
+        let want = rec.extra_isize;
+        rec.extra_isize = 4;
+        let mut body = vec![0; rec.ibody_range(geo).len()];
+        let bytes = vec![7; value];
+        let e = xattr::Entry { index: 1, name: b"a", value: xattr::Value::Here(&bytes), hash: 0 };
+        assert!(inline::store(&mut body, &[e]));
+        let before = body.clone();
+        let done = rec.expand_extra_isize(geo, &mut body).unwrap();
+        assert_eq!(body.len(), rec.ibody_range(geo).len());
+        let at = xattr::parse(&body[4..], 0).unwrap();
+        assert_eq!(at[0].value, xattr::Value::Here(&bytes));
+        assert_eq!(done, rec.extra_isize == want);
+        assert!(done || body == before);
+        done
+    };
+    assert!(grown(40));
+    assert!(!grown(88));
+}
