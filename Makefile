@@ -94,7 +94,7 @@ kill: test-needs
 
 cases: test-needs
 	$(CARGO) build --profile checked
-	UEXT4=target/checked/uext4 $(APART) tests/diffcase tests/cases/*.case
+	DIFFCASE_TIMEOUT=600 UEXT4=target/checked/uext4 $(APART) tests/diffcase tests/cases/*.case
 
 posix: test-needs target/tools/bin/pjdfstest
 	$(CARGO) build --profile checked
