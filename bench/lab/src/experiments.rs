@@ -57,6 +57,11 @@ mod tests {
             assert!(!e.title.is_empty() && !e.shapes.is_empty(), "{name}");
         }
         assert_eq!(all().unwrap().len(), 7);
+        let docs = include_str!("../../../docs/lab/fsync-beside-readers.toml");
+        assert!(
+            Experiment::parse("fsync-beside-readers.toml", docs).is_ok()
+                && docs.lines().count() < 30
+        );
         assert!(text("nosuch").unwrap_err().to_string().contains("tokarev-2011"));
     }
 }

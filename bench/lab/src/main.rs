@@ -157,8 +157,16 @@ fn run(args: &RunArgs) -> Result<()> {
     bench_core::tools::need("mkfs.ext4", "e2fsprogs")?;
     interrupt::catch()?;
     let mut done: Vec<(Experiment, Results)> = Vec::new();
+    let mut failed = Vec::new();
     for e in experiments {
-        let results = run::run(&e, &how)?;
+        let results = match run::run(&e, &how) {
+            Ok(results) => results,
+            Err(err) => {
+                eprintln!("uext4: {}: {err:#}", e.name.get_ref());
+                failed.push(e.name.into_inner());
+                continue;
+            }
+        };
         report::write(&e, &results, &args.out.join(e.name.get_ref()))?;
         print!("{}", report::text(&e, &results));
         done.push((e, results));
@@ -166,8 +174,13 @@ fn run(args: &RunArgs) -> Result<()> {
             break;
         }
     }
+    std::fs::create_dir_all(&args.out)?;
     let page = args.out.join("report.html");
     std::fs::write(&page, report::together(&done).html())?;
     println!("\nreport: {}", page.display());
-    interrupt::check()
+    interrupt::check()?;
+    if !failed.is_empty() {
+        bail!("failed: {}", failed.join(", "));
+    }
+    Ok(())
 }

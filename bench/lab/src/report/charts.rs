@@ -40,6 +40,11 @@ pub fn all(e: &Experiment, results: &Results) -> Vec<Picture> {
     out
 }
 
+/// Where along the axis a row is; of a job without parameters there is one place.
+fn place_of(c: &Chart, row: &Params) -> String {
+    row.get(c.x.get_ref()).unwrap_or(c.job.get_ref()).clone()
+}
+
 fn one(e: &Experiment, c: &Chart, view: &View<'_>, each: Option<&str>) -> Option<Svg> {
     let fits = |r: &&Params| {
         let this = c
@@ -63,7 +68,7 @@ fn one(e: &Experiment, c: &Chart, view: &View<'_>, each: Option<&str>) -> Option
                 .iter()
                 .filter_map(|r| {
                     let x = view.get(v.name.get_ref(), r, m.get_ref())?.estimate()?;
-                    Some((r.get(c.x.get_ref())?.clone(), x.median, x.low, x.high))
+                    Some((place_of(c, r), x.median, x.low, x.high))
                 })
                 .collect();
             let name = match c.y.len() {
@@ -86,7 +91,7 @@ fn one(e: &Experiment, c: &Chart, view: &View<'_>, each: Option<&str>) -> Option
     let y = Axis { label, scale: scale('y'), ticks: Vec::new() };
     let mut groups: Vec<String> = Vec::new();
     for r in &rows {
-        let v = r.get(c.x.get_ref()).cloned().unwrap_or_default();
+        let v = place_of(c, r);
         if !groups.contains(&v) {
             groups.push(v);
         }
@@ -105,6 +110,9 @@ fn one(e: &Experiment, c: &Chart, view: &View<'_>, each: Option<&str>) -> Option
                 (name, if several { n } else { colour }, values)
             })
             .collect();
+        if c.x.get_ref() != "job" {
+            groups = groups.iter().map(|g| format!("{} {g}", c.x.get_ref())).collect();
+        }
         return Some(Bars { title, y, groups, series }.draw());
     }
     let log_x = scale('x') == Scale::Log;

@@ -2,6 +2,8 @@
 
 mod charts;
 mod disk;
+#[cfg(test)]
+mod page_tests;
 mod shapes;
 mod tables;
 mod view;

@@ -130,10 +130,18 @@ fn by_variant(e: &Experiment, view: &View<'_>, show: &[String]) -> JobTable {
             .get(v, &row, &first)
             .zip(view.get(base, &row, &first))
             .and_then(|(a, b)| a.ratio_to(b));
-        if let Some(r) = ratio.as_ref().filter(|_| v != base)
-            && matches!(stats::verdict(r), Verdict::Noise | Verdict::TooFew)
-        {
-            warnings.push(format!("{}: {v} and {base} differ by no more than the noise", view.job));
+        if let Some(r) = ratio.as_ref().filter(|_| v != base) {
+            let job = view.job;
+            match stats::verdict(r) {
+                Verdict::Noise => {
+                    warnings.push(format!("{job}: {v} and {base} differ by no more than the noise"))
+                }
+                Verdict::TooFew => warnings.push(format!(
+                    "{job}: {v} and {base}: fewer than {} pairs say nothing certain",
+                    stats::MIN_PAIRS
+                )),
+                _ => {}
+            }
         }
         cells.push(match ratio {
             Some(r) if v != base => table::ratio(&r),

@@ -175,7 +175,8 @@ impl Runner<'_> {
             live.mount()?;
         }
         let mut values = cell.params.clone();
-        values.insert("seconds".into(), seconds.to_string());
+        // fio reads 0.5s as 0.
+        values.insert("runtime".into(), format!("{:.0}ms", (seconds * 1e3).max(1.0)));
         values
             .extend(self.e.values.iter().map(|(n, v)| (n.clone(), v.at(self.how.scale).0.clone())));
         values.extend(live.places());

@@ -34,7 +34,7 @@ impl At<'_> {
 pub const TARGETS: [&str; 6] = ["uext4", "raw", "kernel", "kernel-buffered", "fuse2fs", "bare"];
 
 /// Placeholders that are always there.
-const ALWAYS: [&str; 4] = ["dir", "dir2", "file", "seconds"];
+const ALWAYS: [&str; 4] = ["dir", "dir2", "file", "runtime"];
 
 /// Finds the first thing that is wrong.
 pub fn check(e: &Experiment, at: &At<'_>) -> Result<()> {
@@ -77,6 +77,7 @@ pub fn check(e: &Experiment, at: &At<'_>) -> Result<()> {
         for (key, p) in [("chart.x", Some(&c.x)), ("chart.each", c.each.as_ref())] {
             if let Some(p) = p
                 && !own
+                && p.get_ref() != "job"
                 && !j.params.iter().any(|q| q.get_ref() == p.get_ref())
             {
                 at.wrong(

@@ -41,7 +41,7 @@ pub struct Experiment {
     /// How many images each variant has mounted.
     #[serde(default = "one")]
     pub mounts: usize,
-    /// How long a measurement lasts: `{seconds}`.
+    /// How long a measurement lasts; `{runtime}` is the same as fio wants it.
     #[serde(default = "a_second")]
     pub seconds: PerScale<f64>,
     /// How often each is repeated.
@@ -311,7 +311,7 @@ name = "a"
 name = "read"
 params = ["block"]
 show = ["read"]
-fio = { rw = "read", bs = "{block}", runtime = "{seconds}s", filename = "{dir}/f" }
+fio = { rw = "read", bs = "{block}", runtime = "{runtime}", filename = "{dir}/f" }
 "#;
 
     fn error(from: &str, to: &str) -> String {
