@@ -61,12 +61,7 @@ impl Fs {
         let cache = new_cache(&dev, &geo, opts.cache_bytes as usize);
         let journal_errno = journal.as_ref().map_or(0, CleanJournal::errno);
         let had_log = journal.is_some();
-        let jopts = JournalOptions {
-            commit_interval: opts.commit,
-            barrier: opts.barrier,
-            async_commit: opts.journal_async_commit,
-            data_err_abort: opts.data_err == DataErr::Abort,
-        };
+        let jopts = journal_options(&opts);
         let journal = match journal {
             Some(j) if !opts.read_only => j.start(cache.clone(), jopts)?,
             _ => Journal::none(cache.clone(), jopts),
@@ -232,6 +227,17 @@ pub(super) fn new_volume(
         ea_inodes: HashIndex::default(),
         generation: AtomicU32::new(Timestamp::now().nsec ^ std::process::id()),
     }))
+}
+
+pub(super) fn journal_options(o: &MountOptions) -> JournalOptions {
+    JournalOptions {
+        commit_interval: o.commit,
+        barrier: o.barrier,
+        async_commit: o.journal_async_commit,
+        data_err_abort: o.data_err == DataErr::Abort,
+        min_batch: o.min_batch_time,
+        max_batch: o.max_batch_time,
+    }
 }
 
 fn tunables(o: &MountOptions) -> Tunables {

@@ -269,7 +269,7 @@ impl Journal {
         };
         self.check_commit()?;
         if !seeded::on(Fault::SpaceBeforeTail) {
-            log.write_tail(tail.seq, tail.start, self.opts.barrier)?;
+            log.write_tail(tail.seq, tail.start, self.live.barrier())?;
         }
         let mut st = self.state.lock();
         st.log_free += freed;

@@ -15,6 +15,7 @@ use crate::types::Tid;
 use parking_lot::MutexGuard;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::time::Instant;
 
 impl Journal {
     /// Asks for a commit of everything up to `tid`, without waiting.
@@ -46,6 +47,7 @@ impl Journal {
         while tid.after(st.committed) && !tid.after(st.last) {
             self.check_commit()?;
             if !st.committer {
+                st = self.wait_for_company(st);
                 st = self.commit_running(st);
                 continue;
             }
@@ -134,6 +136,19 @@ impl Journal {
         }
     }
 
+    /// If threads shared the last commit, others are about to want this one too: waits for them, with
+    /// the transaction open. The caller is the committer from here on.
+    fn wait_for_company<'a>(&'a self, mut st: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        let age = st.running.as_ref().map(|r| r.txn.started.elapsed());
+        let wait = age.filter(|_| st.company).and_then(|age| self.live.batch_wait(age));
+        if let Some(t) = wait {
+            st.committer = true;
+            MutexGuard::unlocked(&mut st, || std::thread::sleep(t));
+            st.committer = false;
+        }
+        st
+    }
+
     /// Commits the running transaction, if any, in this thread. On an error the journal is aborted.
     fn commit_running<'a>(&'a self, mut st: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         debug_assert!(!st.committer);
@@ -157,11 +172,15 @@ impl Journal {
 
         let result = MutexGuard::unlocked(&mut st, || {
             let _cause = cause::set("commit");
-            self.make_durable(&txn, captured)
+            let start = Instant::now();
+            let r = self.make_durable(&txn, captured);
+            self.live.took(start.elapsed());
+            r
         });
 
         let callbacks = std::mem::take(&mut txn.contents.lock().callbacks);
         st.committer = false;
+        st.company = txn.waiters.load(Relaxed) > 0;
         st.committing_need = 0;
         match &result {
             Ok(()) => {
@@ -200,7 +219,7 @@ impl Journal {
     /// The I/O of a commit, and telling those who must know before the waiters do.
     fn make_durable(&self, txn: &Arc<Transaction>, captured: Vec<Captured>) -> Result<()> {
         trace::event!(Jbd2CommitFlushing, -, transaction: txn.tid.0);
-        if txn.tokens.wait() && self.opts.data_err_abort {
+        if txn.tokens.wait() && self.live.data_err_abort() {
             let source = std::io::Error::from_raw_os_error(libc::EIO);
             return Err(Error::Io { op: "ordered data write", offset: 0, source });
         }

@@ -42,7 +42,7 @@ impl Journal {
         if log.marked_empty() {
             log.write_tail(seq, head, false)?;
         }
-        if self.opts.async_commit {
+        if self.async_commit {
             record.push(commit);
             record.write(&log.map, log.ring, head)?;
             self.check_commit()?;
@@ -56,7 +56,7 @@ impl Journal {
             self.check_commit()?;
             let (at, _) = log.map.locate(commit_at)?;
             let off = log.map.block_size().offset(at);
-            if self.opts.barrier && !seeded::on(Fault::CommitNotStable) {
+            if self.live.barrier() && !seeded::on(Fault::CommitNotStable) {
                 log.map.dev().write_fua(&commit, off)?;
             } else {
                 log.map.dev().write_at(&commit, off)?;

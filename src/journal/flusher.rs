@@ -4,6 +4,7 @@ use crate::device::BlockDevice;
 use crate::error::{Error, Result};
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Acquire};
 
 #[derive(Default)]
 struct Flushes {
@@ -18,7 +19,7 @@ struct Flushes {
 pub(super) struct Flusher {
     dev: Arc<dyn BlockDevice>,
     /// barrier=0: nothing is ever flushed.
-    barrier: bool,
+    barrier: Arc<AtomicBool>,
     /// Leaf lock, never held across the flush.
     state: Mutex<Flushes>,
     ended: Condvar,
@@ -29,7 +30,7 @@ pub(super) struct Flusher {
 pub(super) struct FlushMark(u64);
 
 impl Flusher {
-    pub fn new(dev: Arc<dyn BlockDevice>, barrier: bool) -> Flusher {
+    pub fn new(dev: Arc<dyn BlockDevice>, barrier: Arc<AtomicBool>) -> Flusher {
         Flusher { dev, barrier, state: Mutex::default(), ended: Condvar::new() }
     }
 
@@ -46,7 +47,7 @@ impl Flusher {
     /// Everything that completed before `mark` is stable when it returns; does nothing if a flush
     /// that began since has seen to it.
     pub fn flush_since(&self, mark: FlushMark) -> Result<()> {
-        if !self.barrier {
+        if !self.barrier.load(Acquire) {
             return Ok(());
         }
         let mut s = self.state.lock();
@@ -83,7 +84,7 @@ mod tests {
 
     #[test]
     fn a_later_flush_covers_a_mark() {
-        let f = Flusher::new(Arc::new(MemDevice::new(4096)), true);
+        let f = Flusher::new(Arc::new(MemDevice::new(4096)), Arc::new(AtomicBool::new(true)));
         let m = f.mark();
         f.flush().unwrap();
         f.flush_since(m).unwrap();

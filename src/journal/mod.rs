@@ -27,6 +27,7 @@ mod flusher;
 pub mod handle;
 mod home;
 mod kick;
+mod live;
 mod log_store;
 pub mod log_map;
 mod log_write;
@@ -62,8 +63,7 @@ use kick::Kick;
 use parking_lot::{Condvar, Mutex, RwLock};
 use state::State;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64};
-use std::time::Duration;
+use std::sync::atomic::AtomicU8;
 
 /// Where a commit writes.
 enum Backend {
@@ -76,7 +76,8 @@ enum Backend {
 /// The journal of one mounted file system.
 pub struct Journal {
     cache: Arc<BufferCache>,
-    opts: JournalOptions,
+    live: live::Live,
+    async_commit: bool,
     flusher: Flusher,
     backend: Backend,
     /// Most blocks a transaction logs (one larger operation is let in alone).
@@ -85,8 +86,6 @@ pub struct Journal {
     log_len: u64,
     /// Committed blocks not yet at home beyond which a checkpoint begins: bounds memory.
     max_pending: usize,
-    /// Milliseconds.
-    interval: AtomicU64,
     /// Above locks of rank 7 and 8; contents of transactions and the leaf locks come after it.
     state: Mutex<State>,
     /// Handles may be able to start.
@@ -131,7 +130,8 @@ impl Journal {
         max_credits: u64,
         state: State,
     ) -> Journal {
-        let flusher = Flusher::new(Arc::clone(cache.dev()), opts.barrier);
+        let live = live::Live::new(&opts);
+        let flusher = Flusher::new(Arc::clone(cache.dev()), live.barrier.clone());
         let log_len = match &backend {
             Backend::Home => 0,
             Backend::Log(log) => u64::from(log.ring.len()),
@@ -143,8 +143,8 @@ impl Journal {
             flusher,
             backend,
             max_credits,
-            interval: AtomicU64::new(opts.commit_interval.as_millis().try_into().unwrap_or(5000)),
-            opts,
+            live,
+            async_commit: opts.async_commit,
             state: Mutex::new(state),
             startable: Condvar::new(),
             idle: Condvar::new(),
@@ -175,18 +175,6 @@ impl Journal {
     /// `listener` is told of every commit from here on.
     pub fn add_listener(&self, listener: Arc<dyn CommitListener>) {
         self.listeners.write().push(listener);
-    }
-
-    /// The age at which a transaction is committed unasked.
-    pub fn commit_interval(&self) -> Duration {
-        Duration::from_millis(self.interval.load(std::sync::atomic::Ordering::Relaxed))
-    }
-
-    /// Changes the commit interval (`commit=` on remount).
-    pub fn set_commit_interval(&self, d: Duration) {
-        let ms = u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
-        self.interval.store(ms, std::sync::atomic::Ordering::Relaxed);
-        self.kick.poke();
     }
 
     /// Commits and checkpoints everything, marks the log empty, clears the file system's RECOVER flag

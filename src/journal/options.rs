@@ -14,6 +14,10 @@ pub struct JournalOptions {
     pub async_commit: bool,
     /// `data_err=abort`: failed ordered data aborts the journal.
     pub data_err_abort: bool,
+    /// `min_batch_time=`: a synchronous commit that expects others waits at least so long.
+    pub min_batch: Duration,
+    /// `max_batch_time=`: and at most so long; zero: never.
+    pub max_batch: Duration,
 }
 
 impl Default for JournalOptions {
@@ -23,6 +27,8 @@ impl Default for JournalOptions {
             barrier: true,
             async_commit: false,
             data_err_abort: false,
+            min_batch: Duration::ZERO,
+            max_batch: Duration::from_millis(15),
         }
     }
 }

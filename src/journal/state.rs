@@ -32,6 +32,8 @@ pub(super) struct State {
     pub committing: Option<Arc<Transaction>>,
     /// Some thread is committing (from closing to the end).
     pub committer: bool,
+    /// More than one thread waited for the last commit.
+    pub company: bool,
     /// The newest transaction number given out.
     pub last: Tid,
     /// The newest committed transaction.

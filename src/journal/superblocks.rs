@@ -32,7 +32,7 @@ impl Journal {
     }
 
     fn write_stable(&self, dev: &dyn BlockDevice, block: &[u8], off: u64) -> Result<()> {
-        if self.opts.barrier { dev.write_fua(block, off) } else { dev.write_at(block, off) }
+        if self.live.barrier() { dev.write_fua(block, off) } else { dev.write_at(block, off) }
     }
 
     /// Records an abort in the journal's superblock and in the last committed version of the file
@@ -42,7 +42,7 @@ impl Journal {
         let recorded = match &self.backend {
             Backend::Home => self.record_fs_error(err),
             Backend::Log(log) => log
-                .change_super(self.opts.barrier, |sb| {
+                .change_super(self.live.barrier(), |sb| {
                     if sb.errno() == 0 {
                         sb.set_errno(errno.unsigned_abs());
                     }

@@ -6,12 +6,6 @@ use crate::{
     options::{ControlError, MountOptions},
 };
 
-type Differ = fn(&MountOptions, &MountOptions) -> bool;
-
-/// Options that may be given at a remount but are asked of them only at a mount.
-const AT_MOUNT: &[(&str, Differ)] =
-    &[("barrier", |a, b| a.barrier != b.barrier), ("data_err", |a, b| a.data_err != b.data_err)];
-
 impl Fs {
     /// The options in force, with what was turned since the mount.
     pub(super) fn options_now(&self) -> MountOptions {
@@ -56,7 +50,7 @@ impl Fs {
             self.set_mount_dioread_mode(new.dioread.into())?;
         }
         self.watchdog.set_limit(new.watchdog);
-        self.vol.journal.set_commit_interval(new.commit);
+        self.vol.journal.set_options(&super::super::mount::journal_options(&new));
         self.wb.set_policy(new.writeback_policy);
         self.wb.set_nr_to_write(new.nr_to_write);
         self.wb.set_max_mb_bump(new.max_writeback_mb_bump);
@@ -80,12 +74,7 @@ impl Fs {
             log::error!("aborted at a remount");
             self.vol.journal.abort(&Error::Shutdown);
         }
-        let mut warnings = new.warnings().to_vec();
-        for (name, differs) in AT_MOUNT {
-            if differs(&old, &new) {
-                warnings.push(format!("{name}: takes effect at the next mount"));
-            }
-        }
+        let warnings = new.warnings().to_vec();
         self.vol.conf.replace(new);
         Ok(warnings)
     }
