@@ -8,14 +8,18 @@
 //! - [`switch`] drains an inode before its mode changes.
 //! - A submitted request carries its ticket and its pass; its completion takes no lock of rank 1 to 6.
 
+mod lock;
 mod pace;
 mod read;
 mod start;
 mod switch;
+mod tail;
 mod write;
 
+pub use lock::{Dir, Grant, take_then};
 pub use pace::Pace;
 pub use read::{read_direct, read_mapped};
 pub use start::{start_overwrite, start_read};
 pub use switch::{switch, switch_mount};
+pub use tail::zero_tail;
 pub use write::{overwrites, write_direct};

@@ -1,9 +1,10 @@
 //! Reading what the map says, past every cache.
 
+use super::lock::{self, Dir, Grant};
 use crate::{
     error::{Error, Result},
     inode::{
-        Inode, Pass, Share, Ticket, Volume,
+        Inode, Pass, Ticket, Volume,
         lock_mode::{self, LockMode},
     },
     map::State,
@@ -11,10 +12,7 @@ use crate::{
     writeback::{self, Scope, Writeback},
 };
 use smallvec::SmallVec;
-use std::{
-    sync::{Arc, atomic::Ordering},
-    time::Instant,
-};
+use std::sync::{Arc, atomic::Ordering};
 
 /// A direct read: dirty pages of the range go out first, then the device is read under the
 /// inode's lock mode. `off` and the length are multiples of the device's logical
@@ -25,8 +23,9 @@ pub fn read_direct(
     inode: &Arc<Inode>,
     off: u64,
     buf: &mut [u8],
+    held: Option<Grant>,
 ) -> Result<usize> {
-    let r = admit(vol, wb, inode, off, buf.len())?;
+    let r = admit(vol, wb, inode, off, buf.len(), held)?;
     for p in &r.pieces {
         let out = &mut buf[p.at..p.at + p.len];
         match p.disk {
@@ -53,13 +52,14 @@ pub(super) struct Admitted {
     pub hold: (Option<Ticket>, Pass),
 }
 
-/// Locks, flushes, counts and maps a direct read.
+/// Locks (unless it has the lock already), flushes, counts and maps a direct read.
 pub(super) fn admit(
     vol: &Volume,
     wb: &Writeback,
     inode: &Arc<Inode>,
     off: u64,
     len: usize,
+    mut held: Option<Grant>,
 ) -> Result<Admitted> {
     let unit = u64::from(vol.dev.logical_block_size());
     if !off.is_multiple_of(unit) || !(len as u64).is_multiple_of(unit) {
@@ -67,7 +67,11 @@ pub(super) fn admit(
     }
     loop {
         let mode = lock_mode::effective(vol, inode);
-        let mut ticket = mode.read_share().map(|s| lock(vol, inode, mode, s, "direct read"));
+        let given = held.take();
+        let mut ticket = mode.read_share().map(|s| {
+            let given = given.and_then(|g| g.fits(vol, inode, s));
+            given.unwrap_or_else(|| lock::take(vol, inode, mode, s, Dir::Read))
+        });
         flush_range(vol, wb, inode, off, len)?;
         let pass = inode.gate.enter();
         if lock_mode::effective(vol, inode) != mode {
@@ -82,23 +86,6 @@ pub(super) fn admit(
         vol.dio.of(mode).reads.fetch_add(1, Ordering::Relaxed);
         return Ok(Admitted { len, pieces, hold: (ticket, pass) });
     }
-}
-
-/// Takes the I/O lock of a direct request, and counts the time if that takes any.
-pub(super) fn lock(
-    vol: &Volume,
-    inode: &Inode,
-    mode: LockMode,
-    share: Share,
-    op: &'static str,
-) -> Ticket {
-    let yields = mode == LockMode::Lock && op == "direct read";
-    let start = inode.io.would_wait(share).then(Instant::now);
-    let t = if yields { inode.io.acquire_yielding(share, op) } else { inode.io.acquire(share, op) };
-    if let Some(s) = start {
-        vol.dio.waited(mode, s.elapsed());
-    }
-    t
 }
 
 /// Where `len` bytes from `off` are.

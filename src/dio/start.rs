@@ -1,6 +1,6 @@
 //! Direct requests that are submitted: the completion answers, no thread waits.
 
-use super::{read, write};
+use super::{Grant, read, write};
 use crate::{
     device::{AlignedBuf, BufPart, IoPayload, IoRequest, IoResult, ReadBuf, WriteSeg},
     error::{Error, Result},
@@ -19,9 +19,10 @@ pub fn start_read(
     inode: &Arc<Inode>,
     off: u64,
     mut buf: AlignedBuf,
+    held: Option<Grant>,
     done: impl FnOnce(Result<AlignedBuf>) + Send + 'static,
 ) {
-    let r = match read::admit(vol, wb, inode, off, buf.len()) {
+    let r = match read::admit(vol, wb, inode, off, buf.len(), held) {
         Ok(r) => r,
         Err(e) => return done(Err(e)),
     };
@@ -91,7 +92,7 @@ fn whole(r: IoResult) -> Result<AlignedBuf> {
 }
 
 /// A direct write of `data` at `off`, if it only overwrites written blocks: as [`start_read`], `done`
-/// is called with the bytes written. `Ok(false)`: nothing was done and `done` was not called (it is still
+/// is called with the bytes written; it takes what is in `held`. `Ok(false)`: nothing was done and `done` was not called (it is still
 /// in `done`): the write has to allocate, convert or extend, see [`super::write_direct`].
 pub fn start_overwrite<F>(
     vol: &Volume,
@@ -99,6 +100,7 @@ pub fn start_overwrite<F>(
     inode: &Arc<Inode>,
     off: u64,
     data: &Arc<AlignedBuf>,
+    held: &mut Option<Grant>,
     done: &mut Option<F>,
 ) -> Result<bool>
 where
@@ -110,7 +112,7 @@ where
         return Ok(false);
     }
     let end = off.checked_add(len as u64).ok_or(Error::TooBig)?;
-    let Some(w) = write::admit_overwrite(vol, wb, inode, off, end)? else { return Ok(false) };
+    let Some(w) = write::admit_overwrite(vol, wb, inode, off, end, held)? else { return Ok(false) };
     let Some(done) = done.take() else { return Ok(false) };
     let hold = w.hold;
     let all = Arc::new(Gather::new(w.pieces.len(), (), move |r: Result<()>| {

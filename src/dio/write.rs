@@ -1,7 +1,12 @@
 //! Direct writes. Blocks that are not written yet are allocated unwritten and
 //! converted when the data is down, in every lock mode; the size moves after that.
 
-use super::read;
+use super::{
+    Grant,
+    lock::{self, Dir},
+    read,
+    tail::zero_tail,
+};
 use crate::{
     alloc::Kind,
     device::{
@@ -18,8 +23,9 @@ use smallvec::SmallVec;
 use std::sync::{Arc, atomic::Ordering};
 
 /// Writes `data` at `off`, both multiples of the device's logical block (else
-/// `EINVAL`), and returns when it is on the device and in the map.
-/// `root_ok`: the writer may use the reserved blocks. `Ok(None)`: this file needs the page cache (indirect map with holes in the range); the
+/// `EINVAL`), and returns when it is on the device and in the map. `root_ok`: the writer may use the
+/// reserved blocks. `held`: the lock, if the caller has it for this write.
+/// `Ok(None)`: this file needs the page cache (indirect map with holes in the range); the
 /// caller writes buffered and then writes out.
 pub fn write_direct(
     vol: &Volume,
@@ -28,6 +34,7 @@ pub fn write_direct(
     off: u64,
     data: &[u8],
     root_ok: bool,
+    held: &mut Option<Grant>,
 ) -> Result<Option<usize>> {
     let unit = u64::from(vol.dev.logical_block_size());
     if !off.is_multiple_of(unit) || !(data.len() as u64).is_multiple_of(unit) {
@@ -37,12 +44,14 @@ pub fn write_direct(
         return Ok(Some(0));
     }
     let end = off.checked_add(data.len() as u64).ok_or(Error::TooBig)?;
-    if let Some(w) = admit_overwrite(vol, wb, inode, off, end)? {
+    if let Some(w) = admit_overwrite(vol, wb, inode, off, end, held)? {
         write_pieces(vol, &w.pieces, off, data)?;
         return Ok(Some(data.len()));
     }
     let mode = lock_mode::effective(vol, inode);
-    let lock = read::lock(vol, inode, mode, Share::Exclusive, "direct write");
+    let given = held.take().and_then(|g| g.fits(vol, inode, Share::Exclusive));
+    let lock =
+        given.unwrap_or_else(|| lock::take(vol, inode, mode, Share::Exclusive, Dir::Write));
     read::flush_range(vol, wb, inode, off, data.len())?;
     let _pass = inode.gate.enter();
     vol.dio.of(mode).writes.fetch_add(1, Ordering::Relaxed);
@@ -54,6 +63,9 @@ pub fn write_direct(
         return Ok(None);
     }
     if end > inode.attrs().rec.size {
+        if off > inode.size() {
+            zero_tail(vol, wb, inode, inode.size())?;
+        }
         // The size may pass no dirty data below it.
         writeback::write_out(vol, wb, inode, Scope::ALL)?;
     }
@@ -91,13 +103,16 @@ pub(super) fn admit_overwrite(
     inode: &Arc<Inode>,
     off: u64,
     end: u64,
+    held: &mut Option<Grant>,
 ) -> Result<Option<Overwrite>> {
     loop {
         if written_pieces(vol, inode, off, end)?.is_none() {
             return Ok(None);
         }
         let mode = lock_mode::effective(vol, inode);
-        let ticket = read::lock(vol, inode, mode, mode.overwrite_share(), "direct write");
+        let share = mode.overwrite_share();
+        let given = held.take().and_then(|g| g.fits(vol, inode, share));
+        let ticket = given.unwrap_or_else(|| lock::take(vol, inode, mode, share, Dir::Write));
         if lock_mode::effective(vol, inode) != mode {
             continue;
         }

@@ -3,7 +3,7 @@
 use super::{Cred, Fs, ReadHow, WriteHow};
 use crate::{
     device::AlignedBuf,
-    dio,
+    dio::{self, Dir, Grant},
     error::{Error, Result},
     inode::{Inode, Share, lock_mode},
     ondisk::InodeFlags,
@@ -12,15 +12,27 @@ use crate::{
 };
 use std::sync::Arc;
 
+/// What a request may have to wait for before it can be served.
+pub enum Wait {
+    /// Nothing: it is served where it arrives.
+    Nothing,
+    /// Something that takes a thread.
+    Thread,
+    /// The I/O lock of this inode, which takes none: see [`Fs::lock_then`].
+    Lock(Arc<Inode>, Share, Dir),
+}
+
 impl Fs {
     /// Reads up to `buf.len()` bytes at `off` and calls `done` with them, cut at the end of the file:
-    /// before this returns, or from a thread of the device's engine. `done` must not block.
+    /// before this returns, or from a thread of the device's engine. `done` must not block. `held`:
+    /// from [`Fs::lock_then`].
     pub fn start_read(
         &self,
         ino: Ino,
         off: u64,
         mut buf: AlignedBuf,
         how: ReadHow,
+        held: Option<Grant>,
         done: impl FnOnce(Result<AlignedBuf>) + Send + 'static,
     ) {
         if how.direct
@@ -39,10 +51,10 @@ impl Fs {
                 done(vol.check("read", r));
                 drop(pass);
             };
-            return dio::start_read(&self.vol, &self.wb, &i, off, buf, done);
+            return dio::start_read(&self.vol, &self.wb, &i, off, buf, held, done);
         }
         let len = buf.len();
-        let mut go = || self.read(ino, off, &mut buf, how);
+        let go = || self.read_held(ino, off, &mut buf, how, held);
         let r = if how.direct { self.pace.timed(len, go) } else { go() };
         done(r.map(|n| {
             buf.truncate(n);
@@ -59,17 +71,18 @@ impl Fs {
         off: u64,
         data: AlignedBuf,
         how: WriteHow,
+        mut held: Option<Grant>,
         done: impl FnOnce(Result<usize>) + Send + 'static,
     ) {
         if !how.direct || how.sync || how.datasync || !self.submits() {
-            return done(self.write_here(cred, ino, off, &data, how));
+            return done(self.write_here(cred, ino, off, &data, how, held));
         }
         let data = Arc::new(data);
         let mut done = Some(done);
-        let started = self.submit_overwrite(ino, off, &data, &mut done);
+        let started = self.submit_overwrite(ino, off, &data, &mut held, &mut done);
         if let Some(done) = done {
             done(match started {
-                Ok(_) => self.write(cred, ino, off, &data, how),
+                Ok(_) => self.write_held(cred, ino, off, &data, how, held),
                 Err(e) => Err(e),
             });
         }
@@ -83,8 +96,9 @@ impl Fs {
         off: u64,
         data: &[u8],
         how: WriteHow,
+        held: Option<Grant>,
     ) -> Result<usize> {
-        let go = || self.write(cred, ino, off, data, how);
+        let go = || self.write_held(cred, ino, off, data, how, held);
         if how.direct && !how.sync && !how.datasync {
             self.pace.timed(data.len(), go)
         } else {
@@ -97,6 +111,7 @@ impl Fs {
         ino: Ino,
         off: u64,
         data: &Arc<AlignedBuf>,
+        held: &mut Option<Grant>,
         done: &mut Option<F>,
     ) -> Result<bool>
     where
@@ -127,7 +142,7 @@ impl Fs {
             }
             drop(pass);
         });
-        let r = dio::start_overwrite(&self.vol, &self.wb, &i, off, data, &mut finish);
+        let r = dio::start_overwrite(&self.vol, &self.wb, &i, off, data, held, &mut finish);
         if finish.is_some() {
             *done = back.lock().take();
         }
@@ -144,40 +159,68 @@ impl Fs {
     }
 
     /// Whether direct requests of this file go past the page cache.
-    fn past_cache(&self, i: &Inode) -> bool {
+    pub(super) fn past_cache(&self, i: &Inode) -> bool {
         i.has_map() && !self.vol.journals_data(i) && !i.flags().contains(InodeFlags::ENCRYPT)
     }
 
-    /// Whether a read may have to wait for a lock or for dirty data.
-    pub fn read_may_wait(&self, ino: Ino, off: u64, len: usize, direct: bool) -> bool {
-        if !direct {
-            return false;
+    /// What a read may have to wait for.
+    pub fn read_wait(&self, ino: Ino, off: u64, len: usize, direct: bool) -> Wait {
+        let Some(i) = self.vol.inodes.peek(ino) else { return Wait::Nothing };
+        if i.gate.is_closed() || (!direct && self.modelled()) {
+            return Wait::Thread;
         }
-        let Some(i) = self.vol.inodes.peek(ino) else { return false };
-        let share = lock_mode::effective(&self.vol, &i).read_share();
-        i.gate.is_closed()
-            || share.is_some_and(|s| i.io.would_wait(s))
-            || self.dirty_in(&i, off, len)
+        if !direct || !self.past_cache(&i) {
+            return Wait::Nothing;
+        }
+        match lock_mode::effective(&self.vol, &i).read_share() {
+            Some(s) if i.io.would_wait(s) => Wait::Lock(i, s, Dir::Read),
+            _ if self.dirty_in(&i, off, len) => Wait::Thread,
+            _ => Wait::Nothing,
+        }
     }
 
-    /// Whether a write may have to wait: for a lock, for space, for dirty memory, for the device.
-    pub fn write_may_wait(&self, ino: Ino, off: u64, len: usize, direct: bool) -> bool {
-        if self.vol.conf.sync {
-            return true;
+    /// What a write may have to wait for: a lock, space, dirty memory, the device.
+    pub fn write_wait(&self, ino: Ino, off: u64, len: usize, how: WriteHow) -> Wait {
+        if self.vol.conf.sync || how.sync || how.datasync {
+            return Wait::Thread;
         }
-        let Some(i) = self.vol.inodes.peek(ino) else { return false };
-        if direct && self.past_cache(&i) {
-            let share = lock_mode::effective(&self.vol, &i).overwrite_share();
-            return i.gate.is_closed()
-                || i.io.would_wait(share)
+        let Some(i) = self.vol.inodes.peek(ino) else { return Wait::Nothing };
+        if how.direct && self.past_cache(&i) {
+            let over = dio::overwrites(&self.vol, &i, off, len).unwrap_or(false);
+            let share = match over {
+                true => lock_mode::effective(&self.vol, &i).overwrite_share(),
+                false => Share::Exclusive,
+            };
+            return if i.io.would_wait(share) {
+                Wait::Lock(i, share, Dir::Write)
+            } else if !over
+                || i.gate.is_closed()
                 || i.flags().contains(InodeFlags::SYNC)
                 || self.dirty_in(&i, off, len)
-                || !dio::overwrites(&self.vol, &i, off, len).unwrap_or(false);
+            {
+                Wait::Thread
+            } else {
+                Wait::Nothing
+            };
         }
-        direct
+        let waits = how.direct
+            || self.modelled()
             || self.wb.is_over_limit()
             || !self.vol.conf.delalloc
-            || i.io.would_wait(Share::Exclusive)
+            || i.io.would_wait(Share::Exclusive);
+        if waits { Wait::Thread } else { Wait::Nothing }
+    }
+
+    /// Waits for a lock without a thread: `then` gets it, here or from whoever releases it, and must
+    /// not block.
+    pub fn lock_then(
+        &self,
+        inode: &Arc<Inode>,
+        share: Share,
+        dir: Dir,
+        then: impl FnOnce(Grant) + Send + 'static,
+    ) {
+        dio::take_then(&self.vol, inode, share, dir, then);
     }
 
     fn dirty_in(&self, i: &Inode, off: u64, len: usize) -> bool {

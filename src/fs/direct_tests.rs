@@ -81,7 +81,7 @@ fn step(fs: &Fs, ino: Ino, who: u64, r: &mut Rng) {
             let (off, len) = (r.below(MAX / 512) * 512, (1 + r.below(64)) as usize * 512);
             let (tx, rx) = mpsc::channel();
             let buf = AlignedBuf::for_overwrite(len);
-            fs.start_read(ino, off, buf, ReadHow::DIRECT, move |r| tx.send(r.unwrap()).unwrap());
+            fs.start_read(ino, off, buf, ReadHow::DIRECT, None, move |r| tx.send(r.unwrap()).unwrap());
             let b = rx.recv_timeout(Duration::from_secs(20)).expect("an answer");
             no_poison(&b, "direct", off);
         }
@@ -89,7 +89,7 @@ fn step(fs: &Fs, ino: Ino, who: u64, r: &mut Rng) {
             let (off, len) = (r.below(MAX / 512) * 512, (1 + r.below(64)) as usize * 512);
             let data = AlignedBuf::copy_of(&vec![1 + r.below(100) as u8; len]);
             let (tx, rx) = mpsc::channel();
-            fs.start_write(Cred::ROOT, ino, off, data, DIRECT, move |r| {
+            fs.start_write(Cred::ROOT, ino, off, data, DIRECT, None, move |r| {
                 tx.send(r.unwrap()).unwrap();
             });
             assert_eq!(rx.recv_timeout(Duration::from_secs(20)).expect("an answer"), len);
@@ -188,7 +188,7 @@ fn depth_without_threads_and_data_as_written() {
         for i in 0..256u64 {
             let tx = tx.clone();
             let data = AlignedBuf::copy_of(&[i as u8; 4096]);
-            fs.start_write(Cred::ROOT, ino, i * 4096, data, DIRECT, move |r| {
+            fs.start_write(Cred::ROOT, ino, i * 4096, data, DIRECT, None, move |r| {
                 tx.send(r.map(|n| assert_eq!(n, 4096))).unwrap();
             });
         }
@@ -198,7 +198,7 @@ fn depth_without_threads_and_data_as_written() {
         for i in 0..256u64 {
             let tx = tx.clone();
             let buf = AlignedBuf::for_overwrite(4096);
-            fs.start_read(ino, i * 4096, buf, ReadHow::DIRECT, move |r| {
+            fs.start_read(ino, i * 4096, buf, ReadHow::DIRECT, None, move |r| {
                 tx.send((i, r.unwrap())).unwrap()
             });
         }
@@ -274,11 +274,11 @@ fn unmount_waits_for_what_is_submitted() {
     let before = fs.getattr(ino).unwrap().mtime;
     let (tx, rx) = mpsc::channel();
     let told = tx.clone();
-    fs.start_read(ino, 4096, AlignedBuf::for_overwrite(4096), ReadHow::DIRECT, move |r| {
+    fs.start_read(ino, 4096, AlignedBuf::for_overwrite(4096), ReadHow::DIRECT, None, move |r| {
         told.send(r.unwrap()[0]).unwrap();
     });
     thread::sleep(Duration::from_millis(20));
-    fs.start_write(Cred::ROOT, ino, 0, AlignedBuf::copy_of(&[7; 4096]), DIRECT, move |r| {
+    fs.start_write(Cred::ROOT, ino, 0, AlignedBuf::copy_of(&[7; 4096]), DIRECT, None, move |r| {
         assert_eq!(r.unwrap(), 4096);
         tx.send(7).unwrap();
     });

@@ -57,6 +57,18 @@ impl Fs {
 
     /// Reads into `buf` from byte `off`; returns the bytes read, fewer only at the end.
     pub fn read(&self, ino: Ino, off: u64, buf: &mut [u8], how: ReadHow) -> Result<usize> {
+        self.read_held(ino, off, buf, how, None)
+    }
+
+    /// [`Fs::read`] by one who may have the I/O lock.
+    pub(super) fn read_held(
+        &self,
+        ino: Ino,
+        off: u64,
+        buf: &mut [u8],
+        how: ReadHow,
+        lock: Option<dio::Grant>,
+    ) -> Result<usize> {
         self.vol.alive()?;
         let i = self.file(ino)?;
         if i.flags().contains(InodeFlags::ENCRYPT) {
@@ -74,7 +86,7 @@ impl Fs {
         if how.direct && held.is_none() && !self.vol.journals_data(&i) {
             trace::event!(DirectIoEnter, ino, pos: off, len: buf.len(), rw: 0u32);
             let len = buf.len();
-            let r = self.op("read", dio::read_direct(&self.vol, &self.wb, &i, off, buf));
+            let r = self.op("read", dio::read_direct(&self.vol, &self.wb, &i, off, buf, lock));
             trace::event!(DirectIoExit, ino, pos: off, len: len, rw: 0u32, ret: trace::ret(&r));
             return r;
         }
@@ -123,6 +135,19 @@ impl Fs {
         data: &[u8],
         how: WriteHow,
     ) -> Result<usize> {
+        self.write_held(cred, ino, off, data, how, None)
+    }
+
+    /// [`Fs::write`] by one who may have the I/O lock.
+    pub(super) fn write_held(
+        &self,
+        cred: Cred,
+        ino: Ino,
+        off: u64,
+        data: &[u8],
+        how: WriteHow,
+        mut lock: Option<dio::Grant>,
+    ) -> Result<usize> {
         self.vol.writable()?;
         let i = self.file(ino)?;
         self.may_write(&i)?;
@@ -132,6 +157,9 @@ impl Fs {
         }
         // As much as fits, as write(2) has it.
         let data = &data[..data.len().min(usize::try_from(room).unwrap_or(usize::MAX))];
+        if !self.past_cache(&i) {
+            lock = None;
+        }
         let mut n = None;
         if self.op("write", super::inline::write(&self.vol, &i, off, data, how.direct))? {
             n = Some(data.len());
@@ -142,14 +170,16 @@ impl Fs {
         if n.is_none() && how.direct && !self.vol.journals_data(&i) {
             trace::event!(DirectIoEnter, ino, pos: off, len: data.len(), rw: 1u32);
             let root_ok = self.may_use_reserve(cred);
-            let r =
-                self.retry_space(|| dio::write_direct(&self.vol, &self.wb, &i, off, data, root_ok));
+            let r = self.retry_space(|| {
+                dio::write_direct(&self.vol, &self.wb, &i, off, data, root_ok, &mut lock)
+            });
             trace::event!(DirectIoExit, ino, pos: off, len: data.len(), rw: 1u32, ret: trace::ret(&r));
             n = self.op("write", r)?;
             if n.is_some() {
                 self.modified(&i);
             }
         }
+        drop(lock);
         let n = match n {
             Some(n) => n,
             None => {
@@ -324,33 +354,9 @@ impl Fs {
         Ok((m.state, m.len))
     }
 
-    /// Makes the bytes from `size` to the end of its block zero, as a hole is: another writer of the
-    /// image may have left something there. The I/O lock is held.
+    /// See [`dio::zero_tail`].
     pub(super) fn zero_tail(&self, i: &Arc<Inode>, size: u64) -> Result<()> {
-        let bs = self.vol.geo.block_size;
-        let within = bs.within(size);
-        if within == 0 || !i.has_map() || seeded::on(Fault::TailNotZeroed) {
-            return Ok(());
-        }
-        let l = LBlock(u32::try_from(bs.index(size)).map_err(|_| Error::TooBig)?);
-        if let Some(p) = i.pages.lock().get(l) {
-            debug_assert!(p[within..].iter().all(|b| *b == 0));
-            return Ok(());
-        }
-        let m = i.map()?.lookup(&self.vol.map_ctx(), l, 1)?;
-        if m.state != State::Written {
-            return Ok(());
-        }
-        let mut page = AlignedBuf::zeroed(bs.bytes());
-        dio::read_mapped(&self.vol, i, u64::from(l.0) << bs.log2(), &mut page)?;
-        if page[within..].iter().all(|b| *b == 0) {
-            return Ok(());
-        }
-        page[within..].fill(0);
-        self.wb.dirtied(bs.bytes64());
-        i.pages.lock().insert(l, page, false);
-        self.wb.mark(i);
-        Ok(())
+        dio::zero_tail(&self.vol, &self.wb, i, size)
     }
 
     /// Data changed past the page cache: times.

@@ -23,6 +23,7 @@ mod readdir;
 mod reap;
 mod recover;
 mod rename;
+mod requests;
 mod seek;
 mod setattr;
 mod stat;
@@ -31,11 +32,14 @@ mod symlink;
 mod watchdog;
 mod xattrs;
 
+pub use crate::dio::Grant;
+pub use direct::Wait;
 pub use falloc::FallocMode;
 pub use io::{ReadHow, WriteHow};
 pub use ioctl::{FlagWord, Fsxattr};
 pub use readdir::DirEntry;
 pub use rename::RenameFlags;
+pub use requests::{Request, RequestLine, Requests};
 pub use setattr::{SetAttr, SetTime};
 pub use stat::{Stat, StatFs};
 
@@ -92,6 +96,8 @@ pub struct Fs {
     /// Requests submitted and not answered yet.
     submitted: crate::inode::IoGate,
     watchdog: watchdog::Watchdog,
+    /// What has not been answered yet.
+    pub requests: Arc<requests::Requests>,
 }
 
 impl Fs {

@@ -78,7 +78,8 @@ impl Fs {
         let wb = Arc::new(Writeback::new(&vol));
         let thread = |e| Error::Io { op: "start of a thread", offset: 0, source: e };
         let reaper = Reaper::start(vol.clone(), wb.clone()).map_err(thread)?;
-        let watchdog = super::watchdog::Watchdog::start(&vol).map_err(thread)?;
+        let requests = super::Requests::new();
+        let watchdog = super::watchdog::Watchdog::start(&vol, &requests).map_err(thread)?;
         let fs = Arc::new(Fs {
             vol,
             wb,
@@ -91,6 +92,7 @@ impl Fs {
             pace: crate::dio::Pace::default(),
             submitted: crate::inode::IoGate::default(),
             watchdog,
+            requests,
         });
         let ready = fs.get_ready(&sb, journal_errno, had_log);
         if let Err(e) = ready {

@@ -7,14 +7,15 @@
 use super::{
     convert::{attr, errno, ino_of, node_of, set_time},
     ctldir::CtlDir,
+    data::Write,
     handles::Handles,
+    invalidate::Invalidator,
     ioctl,
     pool::Pool,
 };
 use crate::{
-    device::AlignedBuf,
     error::{Error, Result},
-    fs::{Cred, Fs, ReadHow, SetAttr, Stat, WriteHow},
+    fs::{Cred, Fs, SetAttr, Stat},
     inode::mode as kind_of,
     options::Atime,
     types::Ino,
@@ -40,9 +41,12 @@ const MAX_WRITE: u32 = 1 << 20;
 
 /// Everything the handlers share.
 pub struct Adaptor {
-    fs: Arc<Fs>,
-    pool: Pool,
-    handles: Arc<Handles>,
+    pub(super) fs: Arc<Fs>,
+    pub(super) pool: Arc<Pool>,
+    /// For requests that got the lock that they waited for. Never all busy with waiting for one.
+    pub(super) granted: Arc<Pool>,
+    pub(super) invalidator: Arc<Invalidator>,
+    pub(super) handles: Arc<Handles>,
     notifier: Arc<OnceLock<Notifier>>,
     ctl: CtlDir,
     /// What the kernel is asked for at INIT.
@@ -90,7 +94,9 @@ impl Adaptor {
         let blksize = fs.vol.geo.block_size.bytes() as u32;
         Adaptor {
             fs,
-            pool: Pool::new(256),
+            pool: Arc::new(Pool::new(256)),
+            granted: Arc::new(Pool::new(32)),
+            invalidator: Arc::default(),
             handles: Arc::default(),
             notifier,
             ctl,
@@ -145,7 +151,10 @@ impl Adaptor {
         if !self.wanted.contains(InitFlags::FUSE_WRITEBACK_CACHE) {
             how |= FopenFlags::FOPEN_NOFLUSH;
         }
-        let fh = if write { self.handles.add(self.fs.errors_seen(&i)) } else { 0 };
+        let mut fh = if write { self.handles.add_writer(self.fs.errors_seen(&i)) } else { 0 };
+        if flags.0 & libc::O_DIRECT == 0 {
+            fh = self.handles.cached(node_of(ino).0, fh);
+        }
         Ok((FileHandle(fh), how))
     }
 }
@@ -264,8 +273,10 @@ impl Filesystem for Adaptor {
         let (fs, blksize, cred) = (self.fs.clone(), self.blksize, cred(req));
         let times = atime.is_some() || mtime.is_some();
         let notifier = self.notifier.clone();
+        let request = fs.requests.begin("setattr", ino_of(ino));
         let job = move || match fs.setattr(cred, ino_of(ino), s) {
             Ok(s) => {
+                drop(request);
                 let link = s.mode & kind_of::FMT == kind_of::LNK;
                 if times
                     && link
@@ -299,6 +310,7 @@ impl Filesystem for Adaptor {
         reply: ReplyEntry,
     ) {
         let (mode, umask) = (mode as u16, umask as u16);
+        let _request = self.fs.requests.begin("mknod", ino_of(parent));
         let r = self.fs.mknod(cred(req), ino_of(parent), name.as_bytes(), mode, umask, rdev);
         self.entry(r, reply);
     }
@@ -313,15 +325,18 @@ impl Filesystem for Adaptor {
         reply: ReplyEntry,
     ) {
         let (mode, umask) = (mode as u16, umask as u16);
+        let _request = self.fs.requests.begin("mkdir", ino_of(parent));
         let r = self.fs.mkdir(cred(req), ino_of(parent), name.as_bytes(), mode, umask);
         self.entry(r, reply);
     }
 
     fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _request = self.fs.requests.begin("unlink", ino_of(parent));
         empty(self.fs.unlink(ino_of(parent), name.as_bytes()), reply);
     }
 
     fn rmdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _request = self.fs.requests.begin("rmdir", ino_of(parent));
         empty(self.fs.rmdir(ino_of(parent), name.as_bytes()), reply);
     }
 
@@ -334,6 +349,7 @@ impl Filesystem for Adaptor {
         reply: ReplyEntry,
     ) {
         let target = target.as_os_str().as_bytes();
+        let _request = self.fs.requests.begin("symlink", ino_of(parent));
         let r = self.fs.symlink(cred(req), ino_of(parent), link_name.as_bytes(), target);
         self.entry(r, reply);
     }
@@ -348,6 +364,7 @@ impl Filesystem for Adaptor {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
+        let _request = self.fs.requests.begin("rename", ino_of(parent));
         let r = self.fs.rename(
             cred(req),
             ino_of(parent),
@@ -367,6 +384,7 @@ impl Filesystem for Adaptor {
         newname: &OsStr,
         reply: ReplyEntry,
     ) {
+        let _request = self.fs.requests.begin("link", ino_of(ino));
         self.entry(self.fs.link(ino_of(ino), ino_of(newparent), newname.as_bytes()), reply);
     }
 
@@ -394,6 +412,7 @@ impl Filesystem for Adaptor {
         reply: ReplyCreate,
     ) {
         let (mode, umask) = (mode as u16, umask as u16);
+        let _request = self.fs.requests.begin("create", ino_of(parent));
         let made = self.fs.mknod(cred(req), ino_of(parent), name.as_bytes(), mode, umask, 0);
         let opened = made.and_then(|s| self.open_file(s.ino, OpenFlags(flags)).map(|o| (s, o)));
         match opened {
@@ -423,19 +442,7 @@ impl Filesystem for Adaptor {
                 Err(e) => reply.error(errno(&e)),
             };
         }
-        let direct = flags.0 & libc::O_DIRECT != 0;
-        let how = ReadHow { direct, noatime: flags.0 & libc::O_NOATIME != 0 };
-        let ino = ino_of(ino);
-        let fs = self.fs.clone();
-        let len = size as usize;
-        let job = move || {
-            let buf = AlignedBuf::for_overwrite(len);
-            fs.start_read(ino, offset, buf, how, move |r| match r {
-                Ok(b) => reply.data(&b),
-                Err(e) => reply.error(errno(&e)),
-            });
-        };
-        if self.fs.read_may_wait(ino, offset, len, direct) { self.pool.run(job) } else { job() }
+        self.serve_read(ino_of(ino), offset, size as usize, flags, reply);
     }
 
     fn write(
@@ -456,44 +463,8 @@ impl Filesystem for Adaptor {
                 Err(e) => reply.error(errno(&e)),
             };
         }
-        let cached = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
-        let how = WriteHow {
-            direct: flags.0 & libc::O_DIRECT != 0 && !cached,
-            sync: flags.0 & libc::O_SYNC == libc::O_SYNC,
-            datasync: flags.0 & libc::O_DSYNC != 0,
-        };
-        let (node, ino, cred) = (ino, ino_of(ino), cred(req));
-        let kill = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-        let notifier = self.notifier.clone();
-        // The reply to a write has no room for the mode: the kernel is told to ask again.
-        let prepare = move |fs: &Fs| -> Result<()> {
-            if kill
-                && fs.kill_privileges(cred, ino)?
-                && let Some(n) = notifier.get()
-            {
-                let _ = n.inval_inode(node, -1, 0);
-            }
-            Ok(())
-        };
-        let finish = move |r: Result<usize>, reply: ReplyWrite| match r {
-            Ok(n) => reply.written(n as u32),
-            Err(e) => reply.error(errno(&e)),
-        };
-        let waits =
-            how.sync || how.datasync || self.fs.write_may_wait(ino, offset, data.len(), how.direct);
-        if !(waits || how.direct && self.fs.submits()) {
-            // Served here, from the worker's own buffer.
-            let fs = &self.fs;
-            let r = prepare(fs).and_then(|()| fs.write_here(cred, ino, offset, data, how));
-            return finish(r, reply);
-        }
-        let data = AlignedBuf::copy_of(data);
-        let fs = self.fs.clone();
-        let job = move || match prepare(&fs) {
-            Ok(()) => fs.start_write(cred, ino, offset, data, how, move |r| finish(r, reply)),
-            Err(e) => finish(Err(e), reply),
-        };
-        if waits { self.pool.run(job) } else { job() }
+        let write = Write { cred: cred(req), node: ino, off: offset, flags, how: write_flags };
+        self.serve_write(write, data, reply);
     }
 
     fn flush(
@@ -541,8 +512,10 @@ impl Filesystem for Adaptor {
         reply: ReplyEmpty,
     ) {
         let (fs, handles, ino) = (self.fs.clone(), self.handles.clone(), ino_of(ino));
+        let request = fs.requests.begin("fsync", ino);
         self.pool.run(move || {
             let synced = fs.fsync(ino, datasync);
+            drop(request);
             let told = handles.with(fh.0, |seen| fs.take_error(ino, seen));
             empty(synced.and(told.unwrap_or(Ok(()))), reply);
         });
@@ -717,8 +690,10 @@ impl Filesystem for Adaptor {
         reply: ReplyEmpty,
     ) {
         let (fs, notifier, cred) = (self.fs.clone(), self.notifier.clone(), cred(req));
+        let request = fs.requests.begin("fallocate", ino_of(ino));
         self.pool.run(move || {
             let r = fs.fallocate(cred, ino_of(ino), offset, length, mode as u32);
+            drop(request);
             if r.is_err()
                 && let Some(n) = notifier.get()
             {
@@ -765,10 +740,13 @@ impl Filesystem for Adaptor {
     ) {
         let (fs, cred) = (self.fs.clone(), cred(req));
         let len = len.min(u64::from(u32::MAX) & !0xf_ffff);
+        let request = fs.requests.begin("copy_file_range", ino_of(ino_out));
         self.pool.run(move || {
             let from = (ino_of(ino_in), offset_in);
             let to = (ino_of(ino_out), offset_out);
-            match fs.copy_range(cred, from, to, len) {
+            let r = fs.copy_range(cred, from, to, len);
+            drop(request);
+            match r {
                 Ok(n) => reply.written(n as u32),
                 Err(e) => reply.error(errno(&e)),
             }

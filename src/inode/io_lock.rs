@@ -9,19 +9,20 @@
 //! holder it lets [`HEADWAY`] go by, in which that writer's next request arrives. It gets its turn when
 //! nobody else wants the lock, or after [`PATIENCE`]: no request waits for ever.
 
+use crossbeam::channel::{Sender, unbounded};
 use parking_lot::Mutex;
 use std::{
     collections::VecDeque,
-    sync::Arc,
+    sync::{Arc, OnceLock, Weak},
     thread::{self, Thread},
     time::{Duration, Instant},
 };
 
 /// How long a lock that an exclusive holder let go is kept from those who yield: the time in which a
 /// writer that was answered comes back with its next request.
-pub const HEADWAY: Duration = Duration::from_millis(2);
-/// After so long, one who yields is served like everybody else.
-pub const PATIENCE: Duration = Duration::from_secs(1);
+pub const HEADWAY: Duration = Duration::from_millis(4);
+/// After so long, one who yields is served before everybody else.
+pub const PATIENCE: Duration = Duration::from_millis(2500);
 
 /// How the lock is taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,10 +63,12 @@ struct State {
     next_id: u64,
     holders: Vec<Holder>,
     queue: VecDeque<Waiter>,
-    /// Those who yield, in order. All are threads.
+    /// Those who yield, in order.
     yielding: VecDeque<Waiter>,
     /// Until then a free lock is not for them.
     headway: Option<Instant>,
+    /// Somebody will look when the headway is over.
+    timer_set: bool,
 }
 
 /// Whom to wake once the state is unlocked.
@@ -73,10 +76,14 @@ struct State {
 struct Woken {
     calls: Vec<(u64, Grant)>,
     threads: Vec<Thread>,
+    look_again: Option<Instant>,
 }
 
 impl Woken {
     fn tell(self, lock: &Arc<Inner>) {
+        if let Some(t) = self.look_again {
+            look_at(t, lock);
+        }
         for t in self.threads {
             t.unpark();
         }
@@ -114,6 +121,13 @@ impl State {
         id
     }
 
+    /// One more who yields.
+    fn line_up(&mut self, w: Waiter) -> Woken {
+        self.yielding.push_back(w);
+        // The lock may be free, and nobody about to release it.
+        if self.holders.is_empty() { self.promote() } else { Woken::default() }
+    }
+
     fn admit(&mut self, w: Waiter, yields: bool, out: &mut Woken) {
         let since = Instant::now();
         self.holders.push(Holder { id: w.id, share: w.share, op: w.op, since, yields });
@@ -142,11 +156,9 @@ impl State {
         }
         match self.headway {
             Some(t) if Instant::now() < t => {
-                // The first of them sleeps until then.
-                if self.holders.is_empty()
-                    && let Some(Waiter { wake: Wake::Thread(t), .. }) = self.yielding.front()
-                {
-                    out.threads.push(t.clone());
+                if self.holders.is_empty() && !self.yielding.is_empty() && !self.timer_set {
+                    self.timer_set = true;
+                    out.look_again = Some(t);
                 }
             }
             _ => self.admit_yielding(&mut out),
@@ -166,6 +178,38 @@ impl State {
 #[derive(Default)]
 struct Inner {
     state: Mutex<State>,
+}
+
+/// Looks at a lock again at a later time. All are [`HEADWAY`] ahead, so they come due in order.
+fn look_at(when: Instant, lock: &Arc<Inner>) {
+    static TIMER: OnceLock<Sender<(Instant, Weak<Inner>)>> = OnceLock::new();
+    let timer = TIMER.get_or_init(|| {
+        let (tx, rx) = unbounded::<(Instant, Weak<Inner>)>();
+        let started = thread::Builder::new().name("uext4-headway".into()).spawn(move || {
+            for (when, lock) in rx {
+                thread::sleep(when.saturating_duration_since(Instant::now()));
+                lock.upgrade().inspect(look_now);
+            }
+        });
+        if let Err(e) = started {
+            log::error!("no thread for the mode `lock`: {e}");
+        }
+        tx
+    });
+    if timer.send((when, Arc::downgrade(lock))).is_err() {
+        // No thread: those who wait get the lock ahead of time.
+        lock.state.lock().headway = None;
+        look_now(lock);
+    }
+}
+
+fn look_now(lock: &Arc<Inner>) {
+    let woken = {
+        let mut s = lock.state.lock();
+        s.timer_set = false;
+        s.promote()
+    };
+    woken.tell(lock);
 }
 
 /// A shared/exclusive lock whose tickets are owned by requests. Lock rank 3.
@@ -219,25 +263,12 @@ impl IoLock {
         }
         let id = s.new_id();
         let wake = Wake::Thread(thread::current());
-        s.yielding.push_back(Waiter { id, share, op, since: Instant::now(), wake });
-        loop {
-            if s.holders.iter().any(|h| h.id == id) {
-                return Ticket { lock: self.0.clone(), id };
-            }
-            let first = s.yielding.front().is_some_and(|w| w.id == id);
-            let left = match s.headway {
-                Some(t) if first && s.queue.is_empty() && s.holders.is_empty() => {
-                    t.saturating_duration_since(Instant::now())
-                }
-                _ => PATIENCE,
-            };
-            if left.is_zero() {
-                let woken = s.promote();
-                parking_lot::MutexGuard::unlocked(&mut s, || woken.tell(&self.0));
-            } else {
-                parking_lot::MutexGuard::unlocked(&mut s, || thread::park_timeout(left));
-            }
+        let woken = s.line_up(Waiter { id, share, op, since: Instant::now(), wake });
+        parking_lot::MutexGuard::unlocked(&mut s, || woken.tell(&self.0));
+        while !s.holders.iter().any(|h| h.id == id) {
+            parking_lot::MutexGuard::unlocked(&mut s, thread::park);
         }
+        Ticket { lock: self.0.clone(), id }
     }
 
     /// Takes the lock if that needs no waiting.
@@ -255,24 +286,32 @@ impl IoLock {
         !self.0.state.lock().open_to(share)
     }
 
-    /// Takes the lock and calls `grant` with the ticket: at once, or from the
-    /// thread that releases it. `grant` must not block.
+    /// Takes the lock and calls `grant` with the ticket: at once, or from the thread that releases
+    /// it. `grant` must not block. With `yields` others pass: see the module.
     pub fn acquire_then(
         &self,
         share: Share,
         op: &'static str,
+        yields: bool,
         grant: impl FnOnce(Ticket) + Send + 'static,
     ) {
         let mut s = self.0.state.lock();
-        if s.open_to(share) {
-            let id = s.enter(share, op, false);
+        if s.open_to(share) && !(yields && !s.yielding.is_empty()) {
+            let id = s.enter(share, op, yields);
             drop(s);
             grant(Ticket { lock: self.0.clone(), id });
             return;
         }
         let id = s.new_id();
         let wake = Wake::Call(Box::new(grant));
-        s.queue.push_back(Waiter { id, share, op, since: Instant::now(), wake });
+        let w = Waiter { id, share, op, since: Instant::now(), wake };
+        if yields {
+            let woken = s.line_up(w);
+            drop(s);
+            woken.tell(&self.0);
+        } else {
+            s.queue.push_back(w);
+        }
     }
 
     /// Who holds the lock and who waits, in order.
@@ -328,7 +367,7 @@ mod tests {
         let o = order.clone();
         let held: Arc<Mutex<Vec<Ticket>>> = Arc::default();
         let h = held.clone();
-        l.acquire_then(Share::Exclusive, "write", move |t| {
+        l.acquire_then(Share::Exclusive, "write", false, move |t| {
             o.store(1, Ordering::SeqCst);
             h.lock().push(t);
         });
@@ -392,7 +431,7 @@ mod tests {
                 })
             })
             .collect();
-        thread::sleep(Duration::from_millis(1500));
+        thread::sleep(PATIENCE + Duration::from_secs(1));
         stop.store(true, Ordering::SeqCst);
         for t in threads {
             assert!(t.join().is_ok());

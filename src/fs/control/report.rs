@@ -2,7 +2,7 @@
 
 use super::super::Fs;
 use crate::ondisk::{SUPERBLOCK_SIZE, Superblock};
-use std::{fmt::Write as _, sync::atomic::Ordering::Relaxed};
+use std::{fmt::Write as _, sync::atomic::Ordering::Relaxed, time::Duration};
 
 impl Fs {
     /// The superblock as it is in memory.
@@ -36,9 +36,13 @@ impl Fs {
         s
     }
 
-    /// The I/O locks that are held or waited for, one a line.
+    /// The requests not answered yet, then the I/O locks that are held or waited for, one a line.
     pub(super) fn locks_text(&self) -> String {
         let mut out = String::new();
+        for r in self.requests.older_than(Duration::ZERO) {
+            let age = r.age.as_secs_f64();
+            let _ = writeln!(out, "inode {} request - {} {age:.3} s", r.ino, r.op);
+        }
         for i in self.vol.inodes.all() {
             for l in i.io.list() {
                 let _ = writeln!(
