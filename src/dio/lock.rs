@@ -38,10 +38,15 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// The ticket, if it is for what the request needs now. As long as it is held the mode stays.
-    pub(super) fn fits(self, vol: &Volume, inode: &Inode, share: Share) -> Option<Ticket> {
-        let fits = self.mode == lock_mode::effective(vol, inode) && self.share == share;
-        fits.then_some(self.ticket)
+    /// Whether it is enough for what the request needs now. As long as it is held the mode stays.
+    pub fn fits(&self, vol: &Volume, inode: &Inode, share: Share) -> bool {
+        self.mode == lock_mode::effective(vol, inode)
+            && (self.share == share || self.share == Share::Exclusive)
+    }
+
+    /// The ticket, if it fits.
+    pub(super) fn take(self, vol: &Volume, inode: &Inode, share: Share) -> Option<Ticket> {
+        self.fits(vol, inode, share).then_some(self.ticket)
     }
 }
 

@@ -69,7 +69,7 @@ pub(super) fn admit(
         let mode = lock_mode::effective(vol, inode);
         let given = held.take();
         let mut ticket = mode.read_share().map(|s| {
-            let given = given.and_then(|g| g.fits(vol, inode, s));
+            let given = given.and_then(|g| g.take(vol, inode, s));
             given.unwrap_or_else(|| lock::take(vol, inode, mode, s, Dir::Read))
         });
         flush_range(vol, wb, inode, off, len)?;

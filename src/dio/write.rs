@@ -49,9 +49,8 @@ pub fn write_direct(
         return Ok(Some(data.len()));
     }
     let mode = lock_mode::effective(vol, inode);
-    let given = held.take().and_then(|g| g.fits(vol, inode, Share::Exclusive));
-    let lock =
-        given.unwrap_or_else(|| lock::take(vol, inode, mode, Share::Exclusive, Dir::Write));
+    let given = held.take().and_then(|g| g.take(vol, inode, Share::Exclusive));
+    let lock = given.unwrap_or_else(|| lock::take(vol, inode, mode, Share::Exclusive, Dir::Write));
     read::flush_range(vol, wb, inode, off, data.len())?;
     let _pass = inode.gate.enter();
     vol.dio.of(mode).writes.fetch_add(1, Ordering::Relaxed);
@@ -111,7 +110,7 @@ pub(super) fn admit_overwrite(
         }
         let mode = lock_mode::effective(vol, inode);
         let share = mode.overwrite_share();
-        let given = held.take().and_then(|g| g.fits(vol, inode, share));
+        let given = held.take().and_then(|g| g.take(vol, inode, share));
         let ticket = given.unwrap_or_else(|| lock::take(vol, inode, mode, share, Dir::Write));
         if lock_mode::effective(vol, inode) != mode {
             continue;

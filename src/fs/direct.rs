@@ -187,10 +187,7 @@ impl Fs {
         let Some(i) = self.vol.inodes.peek(ino) else { return Wait::Nothing };
         if how.direct && self.past_cache(&i) {
             let over = dio::overwrites(&self.vol, &i, off, len).unwrap_or(false);
-            let share = match over {
-                true => lock_mode::effective(&self.vol, &i).overwrite_share(),
-                false => Share::Exclusive,
-            };
+            let share = self.write_share(&i, over);
             return if i.io.would_wait(share) {
                 Wait::Lock(i, share, Dir::Write)
             } else if !over
@@ -209,6 +206,26 @@ impl Fs {
             || !self.vol.conf.delalloc
             || i.io.would_wait(Share::Exclusive);
         if waits { Wait::Thread } else { Wait::Nothing }
+    }
+
+    fn write_share(&self, i: &Inode, overwrites: bool) -> Share {
+        match overwrites {
+            true => lock_mode::effective(&self.vol, i).overwrite_share(),
+            false => Share::Exclusive,
+        }
+    }
+
+    /// Whether the lock that a request waited for is still the one that it needs: then it waits for no
+    /// other.
+    pub fn fits(&self, i: &Inode, dir: Dir, off: u64, len: usize, held: &Grant) -> bool {
+        let share = match dir {
+            Dir::Read => lock_mode::effective(&self.vol, i).read_share(),
+            Dir::Write => {
+                let over = dio::overwrites(&self.vol, i, off, len).unwrap_or(false);
+                Some(self.write_share(i, over))
+            }
+        };
+        share.is_some_and(|s| held.fits(&self.vol, i, s))
     }
 
     /// Waits for a lock without a thread: `then` gets it, here or from whoever releases it, and must

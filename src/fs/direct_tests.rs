@@ -81,7 +81,9 @@ fn step(fs: &Fs, ino: Ino, who: u64, r: &mut Rng) {
             let (off, len) = (r.below(MAX / 512) * 512, (1 + r.below(64)) as usize * 512);
             let (tx, rx) = mpsc::channel();
             let buf = AlignedBuf::for_overwrite(len);
-            fs.start_read(ino, off, buf, ReadHow::DIRECT, None, move |r| tx.send(r.unwrap()).unwrap());
+            fs.start_read(ino, off, buf, ReadHow::DIRECT, None, move |r| {
+                tx.send(r.unwrap()).unwrap()
+            });
             let b = rx.recv_timeout(Duration::from_secs(20)).expect("an answer");
             no_poison(&b, "direct", off);
         }

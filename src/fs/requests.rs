@@ -82,10 +82,15 @@ impl Requests {
 
     /// Those older than `age`, oldest first.
     pub fn older_than(&self, age: Duration) -> Vec<RequestLine> {
-        let mut out = Vec::new();
+        let (mut out, now) = (Vec::new(), Instant::now());
         for s in &self.shards {
             out.extend(s.lock().slots.iter().flatten().filter_map(|e| {
-                let line = RequestLine { id: e.id, op: e.op, ino: e.ino, age: e.since.elapsed() };
+                let line = RequestLine {
+                    id: e.id,
+                    op: e.op,
+                    ino: e.ino,
+                    age: now.saturating_duration_since(e.since),
+                };
                 (line.age >= age).then_some(line)
             }));
         }

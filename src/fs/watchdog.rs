@@ -30,10 +30,7 @@ pub(super) struct Watchdog {
 }
 
 impl Watchdog {
-    pub(super) fn start(
-        vol: &Arc<Volume>,
-        requests: &Arc<Requests>,
-    ) -> std::io::Result<Watchdog> {
+    pub(super) fn start(vol: &Arc<Volume>, requests: &Arc<Requests>) -> std::io::Result<Watchdog> {
         let limit = Arc::new(AtomicU64::new(nanos(vol.conf.watchdog)));
         let (tx, rx) = bounded::<()>(1);
         let (vol, requests, old) = (vol.clone(), requests.clone(), limit.clone());

@@ -493,7 +493,7 @@ impl Filesystem for Adaptor {
             self.ctl.release(fh.0);
             return reply.ok();
         }
-        self.handles.remove(fh.0);
+        self.handles.remove(ino.0, fh.0);
         let (fs, ino) = (self.fs.clone(), ino_of(ino));
         let waits = fs.release_may_wait(ino);
         let job = move || {

@@ -55,7 +55,7 @@ impl Adaptor {
                 }
             });
         };
-        self.after(self.fs.read_wait(ino, off, len, direct), job);
+        self.after(self.fs.read_wait(ino, off, len, direct), (off, len), job);
     }
 
     pub(super) fn serve_write(&self, w: Write, data: &[u8], reply: ReplyWrite) {
@@ -81,17 +81,20 @@ impl Adaptor {
             drop(request);
             match r {
                 // The kernel dropped its pages before; who reads meanwhile may have brought old data back.
-                Ok(n) => match notifier.get().filter(|_| how.direct && handles.has_cached(node.0)) {
-                    Some(to) => {
-                        let then = move || reply.written(n as u32);
-                        invalidator.drop_range(to, node, off, n as u64, then);
+                Ok(n) => {
+                    match notifier.get().filter(|_| how.direct && handles.has_cached(node.0)) {
+                        Some(to) => {
+                            let then = move || reply.written(n as u32);
+                            invalidator.drop_range(to, node, off, n as u64, then);
+                        }
+                        None => reply.written(n as u32),
                     }
-                    None => reply.written(n as u32),
-                },
+                }
                 Err(e) => reply.error(errno(&e)),
             }
         };
-        let wait = self.fs.write_wait(ino, off, data.len(), how);
+        let len = data.len();
+        let wait = self.fs.write_wait(ino, off, len, how);
         if matches!(wait, Wait::Nothing) && !(how.direct && self.fs.submits()) {
             // Served here, from the worker's own buffer.
             let fs = &self.fs;
@@ -109,17 +112,33 @@ impl Adaptor {
                 finish(Err(e), reply);
             }
         };
-        self.after(wait, job);
+        self.after(wait, (off, len), job);
     }
 
     /// Runs the job where and when it may: here, in a thread that may sleep, or once it has the lock.
-    fn after(&self, wait: Wait, job: impl FnOnce(Option<Grant>) + Send + 'static) {
+    fn after(
+        &self,
+        wait: Wait,
+        (off, len): (u64, usize),
+        job: impl FnOnce(Option<Grant>) + Send + 'static,
+    ) {
         match wait {
             Wait::Nothing => job(None),
             Wait::Thread => self.pool.run(move || job(None)),
             Wait::Lock(inode, share, dir) => {
-                let pool = self.granted.clone();
-                self.fs.lock_then(&inode, share, dir, move |g| pool.run(move || job(Some(g))));
+                let (fs, granted, pool) =
+                    (self.fs.clone(), self.granted.clone(), self.pool.clone());
+                let i = inode.clone();
+                self.fs.lock_then(&inode, share, dir, move |g| {
+                    granted.run(move || {
+                        if fs.fits(&i, dir, off, len, &g) {
+                            return job(Some(g));
+                        }
+                        // It has to wait again: not here, where those are served that others wait for.
+                        drop(g);
+                        pool.run(move || job(None));
+                    });
+                });
             }
         }
     }

@@ -32,15 +32,14 @@ impl Invalidator {
         let orders = self.orders.get_or_init(|| {
             let (tx, rx) = unbounded::<Order>();
             let notifier = notifier.clone();
-            let started = std::thread::Builder::new().name("uext4-invalidate".into()).spawn(
-                move || {
+            let started =
+                std::thread::Builder::new().name("uext4-invalidate".into()).spawn(move || {
                     for o in rx {
                         // Nothing cached is no error; the end of the mount is none to tell of.
                         let _ = notifier.inval_inode(o.node, o.off, o.len);
                         (o.then)();
                     }
-                },
-            );
+                });
             if let Err(e) = started {
                 log::error!("no thread to drop cached pages: {e}");
             }

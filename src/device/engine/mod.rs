@@ -31,7 +31,7 @@ pub(super) fn start(raw: &Arc<RawFile>, wanted: IoEngine) -> Box<dyn Engine> {
         IoEngine::Auto | IoEngine::IoUring => match uring::Uring::new(raw) {
             Ok(ring) => Box::new(ring),
             Err(e) => {
-                log::info!("io_uring is not to be had ({e}): using the threads engine");
+                log::warn!("io_uring is not to be had ({e}): using the threads engine");
                 Box::new(threads::Pool::new(raw))
             }
         },
