@@ -62,13 +62,12 @@ impl Fs {
         }));
     }
 
-    /// Writes and calls `done` with the bytes written, as [`Fs::start_read`] does. Only direct
-    /// overwrites are submitted.
+    /// Writes at a byte of a file and calls `done` with the bytes written, as [`Fs::start_read`] does.
+    /// Only direct overwrites are submitted.
     pub fn start_write(
         &self,
         cred: Cred,
-        ino: Ino,
-        off: u64,
+        (ino, off): (Ino, u64),
         data: AlignedBuf,
         how: WriteHow,
         mut held: Option<Grant>,

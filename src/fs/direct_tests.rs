@@ -91,7 +91,7 @@ fn step(fs: &Fs, ino: Ino, who: u64, r: &mut Rng) {
             let (off, len) = (r.below(MAX / 512) * 512, (1 + r.below(64)) as usize * 512);
             let data = AlignedBuf::copy_of(&vec![1 + r.below(100) as u8; len]);
             let (tx, rx) = mpsc::channel();
-            fs.start_write(Cred::ROOT, ino, off, data, DIRECT, None, move |r| {
+            fs.start_write(Cred::ROOT, (ino, off), data, DIRECT, None, move |r| {
                 tx.send(r.unwrap()).unwrap();
             });
             assert_eq!(rx.recv_timeout(Duration::from_secs(20)).expect("an answer"), len);
@@ -190,7 +190,7 @@ fn depth_without_threads_and_data_as_written() {
         for i in 0..256u64 {
             let tx = tx.clone();
             let data = AlignedBuf::copy_of(&[i as u8; 4096]);
-            fs.start_write(Cred::ROOT, ino, i * 4096, data, DIRECT, None, move |r| {
+            fs.start_write(Cred::ROOT, (ino, i * 4096), data, DIRECT, None, move |r| {
                 tx.send(r.map(|n| assert_eq!(n, 4096))).unwrap();
             });
         }
@@ -280,7 +280,7 @@ fn unmount_waits_for_what_is_submitted() {
         told.send(r.unwrap()[0]).unwrap();
     });
     thread::sleep(Duration::from_millis(20));
-    fs.start_write(Cred::ROOT, ino, 0, AlignedBuf::copy_of(&[7; 4096]), DIRECT, None, move |r| {
+    fs.start_write(Cred::ROOT, (ino, 0), AlignedBuf::copy_of(&[7; 4096]), DIRECT, None, move |r| {
         assert_eq!(r.unwrap(), 4096);
         tx.send(7).unwrap();
     });

@@ -147,8 +147,8 @@ impl Adaptor {
             // Where the first read moves atime it has to reach us.
             how |= FopenFlags::FOPEN_KEEP_CACHE;
         }
-        // A close has nothing to do here, and as with ext4 it reports no error: fsync does.
-        if !self.wanted.contains(InitFlags::FUSE_WRITEBACK_CACHE) {
+        // The close of a handle that wrote tells of a failed write-out; any other has nothing to do.
+        if !write {
             how |= FopenFlags::FOPEN_NOFLUSH;
         }
         let mut fh = if write { self.handles.add_writer(self.fs.errors_seen(&i)) } else { 0 };

@@ -105,7 +105,7 @@ impl Adaptor {
         let fs = self.fs.clone();
         let job = move |held| match prepare(&fs) {
             Ok(()) => {
-                fs.start_write(cred, ino, off, data, how, held, move |r| finish(r, reply));
+                fs.start_write(cred, (ino, off), data, how, held, move |r| finish(r, reply));
             }
             Err(e) => {
                 drop(held);

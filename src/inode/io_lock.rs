@@ -296,7 +296,7 @@ impl IoLock {
         grant: impl FnOnce(Ticket) + Send + 'static,
     ) {
         let mut s = self.0.state.lock();
-        if s.open_to(share) && !(yields && !s.yielding.is_empty()) {
+        if s.open_to(share) && (!yields || s.yielding.is_empty()) {
             let id = s.enter(share, op, yields);
             drop(s);
             grant(Ticket { lock: self.0.clone(), id });

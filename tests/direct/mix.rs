@@ -90,7 +90,7 @@ impl Worker {
             "switch" => {
                 let mode = MODES[version as usize % 3];
                 let file = self.dir.join(format!("f{n}"));
-                let what = if version % 4 == 0 { &file } else { &self.dir };
+                let what = if version.is_multiple_of(4) { &file } else { &self.dir };
                 ctl(what, &format!("dioread_mode={mode}"));
             }
             _ => panic!("{role}"),

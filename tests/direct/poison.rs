@@ -78,7 +78,7 @@ impl Storm<'_> {
             5 => {
                 let data = AlignedBuf::copy_of(&vec![1 + r(100) as u8; sectors]);
                 let (tx, rx) = mpsc::channel();
-                fs.start_write(Cred::ROOT, ino, sector, data, DIRECT, None, move |n| {
+                fs.start_write(Cred::ROOT, (ino, sector), data, DIRECT, None, move |n| {
                     tx.send(n.is_ok()).unwrap();
                 });
                 rx.recv_timeout(Duration::from_secs(30)).unwrap();

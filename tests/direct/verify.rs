@@ -12,14 +12,14 @@ const DEPTHS: [u32; 3] = [1, 16, 128];
 fn one_mount(scratch: &Scratch, block: &str, mode: &str, engine: &str, n: usize) {
     let image = scratch.mkfs("img", "256M", &["-b", block]);
     let options = format!("dioread_{mode},io_engine={engine}");
-    let options = if n % 2 == 0 { options } else { options + ",backing=direct" };
+    let options = if n.is_multiple_of(2) { options } else { options + ",backing=direct" };
     let mount = scratch.mount(Fs::Uext4, &image, &options);
     let mut i = n;
     for client in CLIENTS {
         for size in SIZES {
             for depth in DEPTHS {
                 i += 1;
-                if !full() && i % 5 != 0 {
+                if !full() && !i.is_multiple_of(5) {
                     continue;
                 }
                 let rw = ["randwrite", "randrw", "write"][i % 3];

@@ -25,6 +25,8 @@ const VALUES: &[(&str, &[&str])] = &[
     ("mb_stream_req", &["0", "10000", "16"]),
     ("stripe", &["0", "7", "256", "0"]),
     ("mb_stats", &["1", "0"]),
+    ("dioread_mode", &["lock", "shared", "nolock"]),
+    ("watchdog", &["0", "1", "120"]),
     ("trace", &["on", "ext4_da_* json", "off"]),
 ];
 
