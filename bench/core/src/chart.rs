@@ -94,6 +94,9 @@ pub struct Lines {
     pub series: Vec<Series>,
 }
 
+/// A value with its interval; `None` where nothing was measured.
+pub type Bar = Option<(f64, f64, f64)>;
+
 /// Groups of bars.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Bars {
@@ -104,7 +107,7 @@ pub struct Bars {
     /// The names of the groups.
     pub groups: Vec<String>,
     /// The bars of each group: a name, a colour, and a value with its interval for each group.
-    pub series: Vec<(String, usize, Vec<Option<(f64, f64, f64)>>)>,
+    pub series: Vec<(String, usize, Vec<Bar>)>,
 }
 
 /// From values to places.

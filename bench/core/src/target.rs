@@ -124,7 +124,7 @@ fn uext4(what: &str, options: &str, image: &Image, dir: &Path) -> Result<Mount> 
 }
 
 fn foreground(mut cmd: Command, dir: &Path) -> Result<Mount> {
-    let outside = dir.parent().map(|p| device(p)).transpose()?;
+    let outside = dir.parent().map(device).transpose()?;
     let child = Background::start(cmd.arg(dir))?;
     let end = Instant::now() + PATIENCE;
     while device(dir).ok() == outside {

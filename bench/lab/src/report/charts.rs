@@ -40,6 +40,9 @@ pub fn all(e: &Experiment, results: &Results) -> Vec<Picture> {
     out
 }
 
+/// Name, colour, whether broken, and the points: place, median and interval.
+type Line = (String, usize, bool, Vec<(String, f64, f64, f64)>);
+
 /// Where along the axis a row is; of a job without parameters there is one place.
 fn place_of(c: &Chart, row: &Params) -> String {
     row.get(c.x.get_ref()).unwrap_or(c.job.get_ref()).clone()
@@ -61,7 +64,7 @@ fn one(e: &Experiment, c: &Chart, view: &View<'_>, each: Option<&str>) -> Option
     }
     let wanted =
         |name: &str| c.variants.is_empty() || c.variants.iter().any(|v| v.get_ref() == name);
-    let mut series: Vec<(String, usize, bool, Vec<(String, f64, f64, f64)>)> = Vec::new();
+    let mut series: Vec<Line> = Vec::new();
     for (n, v) in e.variants.iter().enumerate().filter(|(_, v)| wanted(v.name.get_ref())) {
         for (k, m) in c.y.iter().enumerate() {
             let points: Vec<_> = rows

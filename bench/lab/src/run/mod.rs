@@ -6,7 +6,6 @@ mod live;
 
 pub use live::{How, Live};
 
-use crate::measures::Measured;
 use crate::spec::{Experiment, Job};
 use crate::work;
 use bench_core::image::{Image, Workdir};
@@ -162,12 +161,7 @@ impl Runner<'_> {
         Ok(())
     }
 
-    fn once(
-        &mut self,
-        cell: &Cell<'_>,
-        variant: usize,
-        rep: usize,
-    ) -> Result<Vec<(BTreeMap<String, String>, Vec<Measured>)>> {
+    fn once(&mut self, cell: &Cell<'_>, variant: usize, rep: usize) -> Result<Vec<work::Row>> {
         let seconds = self.how.seconds.unwrap_or(*self.e.seconds.at(self.how.scale));
         let live = &mut self.live[variant];
         if cell.job.fresh {
