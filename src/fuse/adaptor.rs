@@ -5,7 +5,7 @@
 //! pool with its reply, so that the workers never all sleep.
 
 use super::{
-    convert::{attr, errno, ino_of, node_of, set_time},
+    convert::{attr, cred, empty, errno, ino_of, node_of, set_time, xattr},
     ctldir::CtlDir,
     data::Write,
     handles::Handles,
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    fs::{Cred, Fs, SetAttr, Stat},
+    fs::{Fs, SetAttr, Stat},
     inode::mode as kind_of,
     options::Atime,
     types::Ino,
@@ -156,28 +156,6 @@ impl Adaptor {
             fh = self.handles.cached(node_of(ino).0, fh);
         }
         Ok((FileHandle(fh), how))
-    }
-}
-
-fn cred(req: &Request) -> Cred {
-    Cred { uid: req.uid(), gid: req.gid() }
-}
-
-/// Replies with nothing or an errno.
-fn empty(r: Result<()>, reply: ReplyEmpty) {
-    match r {
-        Ok(()) => reply.ok(),
-        Err(e) => reply.error(errno(&e)),
-    }
-}
-
-/// Replies to the two-step protocol of getxattr and listxattr.
-fn xattr(r: Result<Vec<u8>>, size: u32, reply: ReplyXattr) {
-    match r {
-        Ok(v) if size == 0 => reply.size(v.len() as u32),
-        Ok(v) if v.len() <= size as usize => reply.data(&v),
-        Ok(_) => reply.error(errno(&Error::Range)),
-        Err(e) => reply.error(errno(&e)),
     }
 }
 

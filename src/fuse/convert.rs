@@ -1,13 +1,13 @@
 //! Between fuser's types and ours.
 
 use crate::{
-    error::Error,
-    fs::{SetTime, Stat},
+    error::{Error, Result},
+    fs::{Cred, SetTime, Stat},
     inode::mode,
     ondisk::{FileKind, Timestamp},
     types::Ino,
 };
-use fuser::{Errno, FileAttr, FileType, INodeNo, TimeOrNow};
+use fuser::{Errno, FileAttr, FileType, INodeNo, ReplyEmpty, ReplyXattr, Request, TimeOrNow};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// FUSE calls the root 1; ext4 calls it 2 and keeps 1 for bad blocks, which
@@ -103,6 +103,29 @@ pub fn attr(s: &Stat, blksize: u32) -> FileAttr {
         rdev: s.rdev,
         blksize,
         flags: 0,
+    }
+}
+
+/// Who asks.
+pub(super) fn cred(req: &Request) -> Cred {
+    Cred { uid: req.uid(), gid: req.gid() }
+}
+
+/// Replies with nothing or an errno.
+pub(super) fn empty(r: Result<()>, reply: ReplyEmpty) {
+    match r {
+        Ok(()) => reply.ok(),
+        Err(e) => reply.error(errno(&e)),
+    }
+}
+
+/// Replies to the two-step protocol of getxattr and listxattr.
+pub(super) fn xattr(r: Result<Vec<u8>>, size: u32, reply: ReplyXattr) {
+    match r {
+        Ok(v) if size == 0 => reply.size(v.len() as u32),
+        Ok(v) if v.len() <= size as usize => reply.data(&v),
+        Ok(_) => reply.error(errno(&Error::Range)),
+        Err(e) => reply.error(errno(&e)),
     }
 }
 
