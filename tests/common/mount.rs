@@ -1,6 +1,6 @@
 //! Mounts, by uext4 and by the kernel, their ends, and their violent ends.
 
-use super::{peer_is_kernel, tool, uext4};
+use super::{peer_is_kernel, run, tool, uext4};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -111,11 +111,23 @@ impl Mount {
         }
         self.ended = true;
         assert!(!is_mounted(&self.point), "{:?} is still mounted after umount", self.point);
+        if self.fs == Fs::Kernel {
+            self.await_loop_device();
+        }
         // It has let go of the image; the process itself may take a moment more to vanish.
         let patience = Instant::now() + Duration::from_secs(5);
         while !daemons(&self.image).is_empty() {
             assert!(Instant::now() < patience, "umount came back and the daemon is still there");
             std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// The kernel lets go of a loop device some time after the unmount.
+    fn await_loop_device(&self) {
+        let patience = Instant::now() + Duration::from_secs(10);
+        let held = || !run(tool("losetup").arg("-j").arg(&self.image)).is_empty();
+        while held() && Instant::now() < patience {
+            std::thread::sleep(Duration::from_millis(10));
         }
     }
 
