@@ -65,21 +65,21 @@ MOUNTED = UEXT4_TEST_SCALE=$(SCALE) RUST_TEST_THREADS=4 $(APART) $(CARGO) test -
 
 # Faults that are known and not mended yet, by the tests that show them (README, "Known faults"):
 # run them with `make known-faults`.
-KNOWN_FAULTS = fsx::around_the_page_cache starvation::readers_starve
+KNOWN_FAULTS = threads_at_once fsx::around_the_page_cache starvation::readers_starve
 # Minutes of fio: `make direct-test`.
 LONG = engines:: flips:: fsx:: mix:: starvation:: stale:: verify::
 
 mount-test: test-needs target/tools/bin/fsx
 	$(MOUNTED) --test device_claim --test device_errors --test fuzz --test hostile --test model \
 		--test mounted --test plumbing --test writeout
-	$(MOUNTED) --test crash
+	$(MOUNTED) --test crash -- $(addprefix --skip ,$(KNOWN_FAULTS))
 	$(MOUNTED) --test direct -- $(addprefix --skip ,$(LONG))
 
 direct-test: test-needs target/tools/bin/fsx
 	$(MOUNTED) --test direct -- $(addprefix --skip ,$(KNOWN_FAULTS))
 
 known-faults: test-needs target/tools/bin/fsx
-	$(MOUNTED) --test direct -- $(KNOWN_FAULTS)
+	$(MOUNTED) --test crash --test direct -- $(KNOWN_FAULTS)
 
 lab-test: test-needs
 	scripts/need chromium:chromium
