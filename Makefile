@@ -2,7 +2,7 @@
 #   make            the release build, target/release/uext4
 #   make demo       a tour: makes an image, mounts it, copies a tree in, unmounts, runs e2fsck
 #   make test       what a change must pass; mounts for real: needs root, /dev/fuse and loop devices
-#   make test-more  the rest: seeded faults, minutes of direct I/O, the lab, cases, pjdfstest
+#   make test-more  the rest: the crash explorer, seeded faults, minutes of direct I/O, the lab, cases, pjdfstest
 #   make check      what needs neither root nor a mount: fmt, clippy, rustdoc, unit tests
 #   make bench      measures it beside its peers, half an hour; make bench-quick: minutes. Needs root
 #   make bench-micro  what the hot pieces cost (criterion)
@@ -28,7 +28,7 @@ TEST_TOOLS = /dev/fuse fusermount3:fuse3 mkfs.ext4:e2fsprogs e2fsck:e2fsprogs fi
 	stress-ng:stress-ng dbench:dbench jq:jq python3:python3 xxd:xxd losetup:mount \
 	filefrag:e2fsprogs setpriv:util-linux mkfs.xfs:xfsprogs cc:gcc
 
-.PHONY: all build demo test test-more unit-test mount-test direct-test lab-test known-faults seeded-faults crash hostile fuzz kill bench bench-quick bench-micro cases posix check fmt clippy doc install uninstall clean
+.PHONY: all build demo test test-more unit-test mount-test crash-test direct-test lab-test known-faults seeded-faults crash hostile fuzz kill bench bench-quick bench-micro cases posix check fmt clippy doc install uninstall clean
 
 all: build
 
@@ -44,7 +44,7 @@ demo:
 test: test-needs unit-test mount-test
 
 # What takes too long for every change.
-test-more: test-needs seeded-faults direct-test lab-test cases posix
+test-more: test-needs crash-test seeded-faults direct-test lab-test cases posix
 
 .PHONY: test-needs
 test-needs:
@@ -61,7 +61,7 @@ unit-test:
 # their own: nobody else holds on to them, and none is left behind.
 APART = unshare --mount --propagation private
 
-MOUNTED = UEXT4_TEST_SCALE=$(SCALE) RUST_TEST_THREADS=4 $(APART) $(CARGO) test --profile checked
+MOUNTED = UEXT4_TEST_SCALE=$(SCALE) $(APART) $(CARGO) test --profile checked
 
 # Faults that are known and not mended yet, by the tests that show them (README, "Known faults"):
 # run them with `make known-faults`.
@@ -72,8 +72,10 @@ LONG = engines:: flips:: fsx:: mix:: starvation:: stale:: verify::
 mount-test: test-needs target/tools/bin/fsx
 	$(MOUNTED) --test device_claim --test device_errors --test fuzz --test hostile --test model \
 		--test mounted --test plumbing --test writeout
-	$(MOUNTED) --test crash -- $(addprefix --skip ,$(KNOWN_FAULTS))
 	$(MOUNTED) --test direct -- $(addprefix --skip ,$(LONG))
+
+crash-test: test-needs
+	$(MOUNTED) --test crash -- $(addprefix --skip ,$(KNOWN_FAULTS))
 
 direct-test: test-needs target/tools/bin/fsx
 	$(MOUNTED) --test direct -- $(addprefix --skip ,$(KNOWN_FAULTS))
