@@ -103,6 +103,9 @@ find pkg -type f
 
 /// Runs a script as nobody, who owns the image, where anybody may open /dev/fuse.
 fn as_nobody(scratch: &Scratch, script: &str) -> String {
+    // One user has one place for control sockets, and a namespace names it by another uid.
+    static ONE_AT_A_TIME: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
+    let _turn = ONE_AT_A_TIME.lock();
     let own = scratch.join("own");
     fs::create_dir(&own).unwrap();
     fs::copy(uext4(), own.join("uext4")).unwrap();
