@@ -34,6 +34,9 @@ pub struct Taken {
     pub bufs: Vec<Arc<AlignedBuf>>,
     /// How many of the pages held a reserved block, now the taker's to spend or give back.
     pub reserved: u32,
+    /// Bytes that the file had before the pages were taken, for the taker to note: what came later
+    /// is not among them for certain.
+    pub size: u64,
 }
 
 impl Taken {
@@ -265,16 +268,12 @@ impl FilePages {
         self.pages.range(from.0..).next().is_some_and(|(l, _)| u64::from(*l) < end)
     }
 
-    /// The lowest block at or after `from` that is dirty, or in flight and outside
-    /// `done_first..done_end`: `i_disksize` may not pass it.
-    pub fn lowest_unwritten(&self, from: LBlock, done: std::ops::Range<u64>) -> Option<LBlock> {
-        self.pages
-            .range(from.0..)
-            .find(|(l, p)| p.dirty || (p.writing && !done.contains(&u64::from(**l))))
-            .map(|(l, _)| LBlock(*l))
+    /// The lowest block at or after `from` that is dirty or in flight.
+    pub fn lowest_unwritten(&self, from: LBlock) -> Option<LBlock> {
+        self.pages.range(from.0..).next().map(|(l, _)| LBlock(*l))
     }
 
-    /// The lowest dirty block at or after `from` that no write in flight carries.
+    /// The lowest dirty block at or after `from`.
     pub fn lowest_dirty(&self, from: LBlock) -> Option<LBlock> {
         self.pages.range(from.0..).find(|(_, p)| p.dirty).map(|(l, _)| LBlock(*l))
     }
@@ -337,8 +336,8 @@ mod tests {
         assert_eq!(p.take(LBlock(0), u64::MAX, 9).first, LBlock(2));
         let t = p.take(LBlock(0), 6, 9);
         assert_eq!((t.first, t.len()), (LBlock(5), 1));
-        assert_eq!(p.lowest_unwritten(LBlock(0), 0..3), Some(LBlock(5)));
-        assert_eq!(p.lowest_unwritten(LBlock(0), 0..6), Some(LBlock(6)));
+        assert_eq!(p.lowest_unwritten(LBlock(3)), Some(LBlock(5)));
+        assert_eq!(p.lowest_dirty(LBlock(3)), Some(LBlock(6)));
         assert_eq!(p.drop_range(LBlock(6), u64::MAX), (1, 1));
     }
 }

@@ -183,7 +183,7 @@ impl Fs {
         self.size_to(i, 0);
         // What was dropped no longer holds the size on disk back.
         let disk = lblk(bs.index(i.attrs().rec.size))?;
-        let low = i.pages.lock().lowest_unwritten(disk, 0..0);
+        let low = i.pages.lock().lowest_unwritten(disk);
         {
             let mut a = i.attrs_mut();
             let reached = low.map_or(a.size, |l| a.size.min(u64::from(l.0) << bs.log2()));

@@ -100,7 +100,7 @@ fn pass(
     let mut first_error = Ok(());
     while done < scope.budget {
         let max = scope.budget.saturating_sub(done).min(run::MAX_PAGES as u64) as usize;
-        let Some(next) = inode.pages.lock().next_dirty(*at, upto) else { break };
+        let Some(next) = next_of(vol, inode, *at, upto) else { break };
         if u64::from(next.0) >= scope.end {
             break;
         }
@@ -122,6 +122,15 @@ fn pass(
     trace::event!(DaWritepagesResult, inode.ino, ret: trace::ret(&first_error), pages_written: done,
         writeback_index: at.0);
     first_error.map(|()| done)
+}
+
+/// The page to go on with: the next that was dirty when the pass began, but for data beyond
+/// `i_disksize` below it, which came since: the size is about to pass it.
+fn next_of(vol: &Volume, inode: &Inode, at: LBlock, upto: u64) -> Option<LBlock> {
+    let beyond = start_of(vol, inode, LBlock(u32::MAX));
+    let pages = inode.pages.lock();
+    let next = pages.next_dirty(at, upto)?;
+    Some(pages.lowest_dirty(beyond).map_or(next, |low| low.min(next)))
 }
 
 /// Data beyond `i_disksize` goes out lowest first, whatever was asked for: the

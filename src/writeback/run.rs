@@ -60,7 +60,8 @@ pub fn write_run(
     end: u64,
     max: usize,
 ) -> Result<Ran> {
-    let taken = inode.pages.lock().take(from, end, max);
+    let size = inode.size();
+    let taken = Taken { size, ..inode.pages.lock().take(from, end, max) };
     if taken.is_empty() {
         return Ok(Ran { pages: 0, next: from });
     }
@@ -310,7 +311,9 @@ fn complete(vol: &Volume, inode: &Arc<Inode>, taken: &Taken, mapped: &Mapped) ->
 }
 
 /// How far `i_disksize` may go now that the run is written up to block `end`: to the size, or to the
-/// lowest page above the old value that is still dirty.
+/// first page from `end` on that is still to be written. Pages below the run became dirty after it
+/// was taken (see `next_of`), so that the size may pass them; bytes that came since into pages of the
+/// run it may not. What is mapped up to `end` it covers in any case, if only by one byte.
 fn disk_size_goal(vol: &Volume, inode: &Inode, taken: &Taken, end: u64) -> u64 {
     let bs = vol.geo.block_size;
     let (size, disk) = {
@@ -320,10 +323,14 @@ fn disk_size_goal(vol: &Volume, inode: &Inode, taken: &Taken, end: u64) -> u64 {
     if disk >= size {
         return disk;
     }
-    let from = LBlock(u32::try_from(bs.index(disk)).unwrap_or(u32::MAX));
-    let done = u64::from(taken.first.0)..end;
-    let low = inode.pages.lock().lowest_unwritten(from, done);
-    low.map_or(size, |l| size.min(u64::from(l.0) << bs.log2())).max(disk)
+    let block = |n: u64| LBlock(u32::try_from(n).unwrap_or(u32::MAX));
+    let captured = taken.size.max((end.saturating_sub(1) << bs.log2()) + 1);
+    let pages = inode.pages.lock();
+    let above = pages.lowest_unwritten(block(bs.index(disk).max(end)));
+    let again = pages.lowest_dirty(block(bs.index(taken.size))).filter(|l| u64::from(l.0) < end);
+    drop(pages);
+    let goal = above.map_or(size, |l| size.min(u64::from(l.0) << bs.log2()));
+    if again.is_some() { goal.min(captured) } else { goal }.max(disk)
 }
 
 fn size_moves(vol: &Volume, inode: &Inode, taken: &Taken, end: u64) -> bool {

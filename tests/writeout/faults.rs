@@ -2,7 +2,7 @@
 
 use super::*;
 use uext4::{
-    device::{FaultDevice, IoOp, fault::Rule},
+    device::{FaultDevice, IoOp, ModelDevice, fault::Rule, model::presets},
     error::Error,
 };
 
@@ -54,5 +54,38 @@ fn a_failed_write_is_told_once_and_shows_nothing_stale() {
         assert_eq!(get(&fs, "errors_count"), "1\n");
         assert_eq!(read(&fs, f, 0, 128 << 10)[64 << 10..], [3; 64 << 10]);
         fs.unmount().unwrap();
+    }
+}
+
+/// Pages below a run, and pages of it, that become dirty while it is on its way: no block that is
+/// written lies past the size that commits with it, and the size covers no byte that is not written.
+#[test]
+fn what_turns_dirty_below_a_run_leaves_no_block_past_the_size() {
+    for mode in ["dioread_nolock", "dioread_lock"] {
+        for round in 0..6u64 {
+            let dev = mkfs(32, &["-b", "4096"]);
+            let spec = presets::by_name("raid10-14").unwrap();
+            let slow = Arc::new(ModelDevice::new(dev.clone(), spec, 1.0, round));
+            let fs = mount(slow, &format!("{mode},dirty_writeback=0"));
+            let f = create(&fs, "f");
+            write(&fs, f, 3 * 4096, &[3; 3 * 4096 - 100]).unwrap();
+            std::thread::scope(|s| {
+                let synced = s.spawn(|| fs.fsync(f, false).unwrap());
+                std::thread::sleep(std::time::Duration::from_millis(1 + 2 * round));
+                write(&fs, f, 2 * 4096, &[2; 4096]).unwrap();
+                write(&fs, f, 6 * 4096 - 100, &[3; 100]).unwrap();
+                synced.join().unwrap();
+            });
+            let crashed = Arc::new(dev.snapshot());
+            let after = mount(crashed.clone(), "");
+            let size = after.getattr(f).unwrap().size;
+            assert!(size >= 6 * 4096 - 100, "{mode}, round {round}: {size}");
+            let tail = read(&after, f, 3 * 4096, size as usize - 3 * 4096);
+            assert!(tail.iter().all(|b| *b == 3), "{mode}, round {round}");
+            after.unmount().unwrap();
+            fsck(&crashed);
+            fs.unmount().unwrap();
+            fsck(&dev);
+        }
     }
 }
