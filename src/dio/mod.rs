@@ -19,7 +19,7 @@ mod write;
 pub use lock::{Dir, Grant, take_then};
 pub use pace::Pace;
 pub use read::{read_direct, read_mapped};
-pub use start::{start_overwrite, start_read};
+pub use start::{Admitted, admit_overwrite, start_overwrite, start_read};
 pub use switch::{switch, switch_mount};
 pub use tail::zero_tail;
 pub use write::{overwrites, write_direct};

@@ -10,8 +10,8 @@ use crate::{
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-/// A direct read into `buf` (see [`super::read_direct`]). It may wait for its lock and for dirty data to go out, but not
-/// for the device: `done` is called with the bytes read, cut at the end of the file, perhaps
+/// A direct read into `buf` (see [`super::read_direct`]). It may wait for its lock and for dirty data to
+/// go out, but not for the device: `done` is called with the bytes read, cut at the end of the file, perhaps
 /// from a thread of the device's engine. It must not block.
 pub fn start_read(
     vol: &Volume,
@@ -91,30 +91,39 @@ fn whole(r: IoResult) -> Result<AlignedBuf> {
     }
 }
 
-/// A direct write of `data` at `off`, if it only overwrites written blocks: as [`start_read`], `done`
-/// is called with the bytes written; it takes what is in `held`. `Ok(false)`: nothing was done and `done` was not called (it is still
-/// in `done`): the write has to allocate, convert or extend, see [`super::write_direct`].
-pub fn start_overwrite<F>(
+/// A direct write to written blocks that has its locks: see [`admit_overwrite`].
+pub struct Admitted(write::Overwrite);
+
+/// Locks and maps a direct write of `len` bytes at `off`, if all it does is overwrite written blocks.
+/// It takes what is in `held`. `None`: the write has to allocate, convert or extend, see
+/// [`super::write_direct`].
+pub fn admit_overwrite(
     vol: &Volume,
     wb: &Writeback,
     inode: &Arc<Inode>,
     off: u64,
-    data: &Arc<AlignedBuf>,
+    len: usize,
     held: &mut Option<Grant>,
-    done: &mut Option<F>,
-) -> Result<bool>
-where
-    F: FnOnce(Result<usize>) + Send + 'static,
-{
+) -> Result<Option<Admitted>> {
     let unit = u64::from(vol.dev.logical_block_size());
-    let len = data.len();
     if !off.is_multiple_of(unit) || !(len as u64).is_multiple_of(unit) || len == 0 {
-        return Ok(false);
+        return Ok(None);
     }
     let end = off.checked_add(len as u64).ok_or(Error::TooBig)?;
-    let Some(w) = write::admit_overwrite(vol, wb, inode, off, end, held)? else { return Ok(false) };
-    let Some(done) = done.take() else { return Ok(false) };
-    let hold = w.hold;
+    Ok(write::admit_overwrite(vol, wb, inode, off, end, held)?.map(Admitted))
+}
+
+/// Submits the write of `data` at `off` that was admitted: as [`start_read`], `done` is called with the
+/// bytes written.
+pub fn start_overwrite(
+    vol: &Volume,
+    inode: &Inode,
+    off: u64,
+    data: &Arc<AlignedBuf>,
+    Admitted(w): Admitted,
+    done: impl FnOnce(Result<usize>) + Send + 'static,
+) {
+    let (len, hold) = (data.len(), w.hold);
     let all = Arc::new(Gather::new(w.pieces.len(), (), move |r: Result<()>| {
         drop(hold);
         done(r.map(|()| len));
@@ -129,7 +138,6 @@ where
             None => all.one(Err(inode.corrupt("pieces of a write")), |()| ()),
         }
     }
-    Ok(true)
 }
 
 struct Parts<T, F> {

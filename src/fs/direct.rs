@@ -76,15 +76,23 @@ impl Fs {
         if !how.direct || how.sync || how.datasync || !self.submits() {
             return done(self.write_here(cred, ino, off, &data, how, held));
         }
-        let data = Arc::new(data);
-        let mut done = Some(done);
-        let started = self.submit_overwrite(ino, off, &data, &mut held, &mut done);
-        if let Some(done) = done {
-            done(match started {
-                Ok(_) => self.write_held(cred, ino, off, &data, how, held),
-                Err(e) => Err(e),
-            });
-        }
+        let (i, admitted) = match self.admit_overwrite(ino, off, data.len(), &mut held) {
+            Ok((i, Some(a))) => (i, a),
+            Ok((_, None)) => return done(self.write_held(cred, ino, off, &data, how, held)),
+            Err(e) => return done(Err(e)),
+        };
+        let (vol, wb, inode) = (self.vol.clone(), self.wb.clone(), i.clone());
+        let (len, pass) = (data.len(), self.submitted.enter());
+        trace::event!(DirectIoEnter, ino, pos: off, len: len, rw: 1u32);
+        dio::start_overwrite(&self.vol, &i, off, &Arc::new(data), admitted, move |r| {
+            trace::event!(DirectIoExit, ino, pos: off, len: len, rw: 1u32, ret: trace::ret(&r));
+            if r.is_ok() {
+                inode.touch(None, Some(vol.now()));
+                wb.mark(&inode);
+            }
+            done(vol.check("write", r));
+            drop(pass);
+        });
     }
 
     /// As [`Fs::write`], noting how long the device takes.
@@ -105,47 +113,22 @@ impl Fs {
         }
     }
 
-    fn submit_overwrite<F>(
+    /// The file, and the write to it if that can be submitted.
+    fn admit_overwrite(
         &self,
         ino: Ino,
         off: u64,
-        data: &Arc<AlignedBuf>,
+        len: usize,
         held: &mut Option<Grant>,
-        done: &mut Option<F>,
-    ) -> Result<bool>
-    where
-        F: FnOnce(Result<usize>) + Send + 'static,
-    {
+    ) -> Result<(Arc<Inode>, Option<dio::Admitted>)> {
         self.vol.writable()?;
         let i = self.file(ino)?;
         self.may_write(&i)?;
         if !self.past_cache(&i) || self.vol.conf.sync || i.flags().contains(InodeFlags::SYNC) {
-            return Ok(false);
+            return Ok((i, None));
         }
-        let Some(told) = done.take() else { return Ok(false) };
-        // Comes back if the write is not submitted.
-        let back: Arc<parking_lot::Mutex<Option<F>>> =
-            Arc::new(parking_lot::Mutex::new(Some(told)));
-        let (vol, wb, inode, mine) = (self.vol.clone(), self.wb.clone(), i.clone(), back.clone());
-        let (len, pass) = (data.len(), self.submitted.enter());
-        trace::event!(DirectIoEnter, ino, pos: off, len: len, rw: 1u32);
-        let mut finish = Some(move |r: Result<usize>| {
-            trace::event!(DirectIoExit, ino, pos: off, len: len, rw: 1u32, ret: trace::ret(&r));
-            if r.is_ok() {
-                inode.touch(None, Some(vol.now()));
-                wb.mark(&inode);
-            }
-            let told = mine.lock().take();
-            if let Some(told) = told {
-                told(vol.check("write", r));
-            }
-            drop(pass);
-        });
-        let r = dio::start_overwrite(&self.vol, &self.wb, &i, off, data, held, &mut finish);
-        if finish.is_some() {
-            *done = back.lock().take();
-        }
-        self.op("write", r)
+        let r = dio::admit_overwrite(&self.vol, &self.wb, &i, off, len, held);
+        Ok((i, self.op("write", r)?))
     }
 
     /// Whether direct requests are submitted to the engine, or else served where they arrive.

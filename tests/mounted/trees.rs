@@ -30,7 +30,10 @@ fn comparable(tree: Tree, line: &Line) -> Tree {
 #[track_caller]
 fn copy(from: &Path, to: &Path) {
     let source = format!("{}/", from.display());
-    run(tool("rsync").args(["-aHAX", "--exclude=/lost+found", &source]).arg(to));
+    // The window: without it rsync leaves times be that agree to the second.
+    run(tool("rsync")
+        .args(["-aHAX", "--modify-window=-1", "--exclude=/lost+found", &source])
+        .arg(to));
 }
 
 #[track_caller]
