@@ -1,6 +1,13 @@
 //! Images, and what e2fsprogs says of them.
 
 use super::{run, tail, tool};
+use rustix::{
+    fs::{SeekFrom, seek},
+    io::Errno,
+};
+use std::fs::File;
+use std::hash::{DefaultHasher, Hasher};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// An image file.
@@ -69,7 +76,31 @@ impl Image {
         self.header("Filesystem features").contains("needs_recovery")
     }
 
-    pub fn sha256(&self) -> String {
-        run(tool("sha256sum").arg(&self.path)).split(' ').next().unwrap().to_string()
+    /// A hash of the length and of all that is not zero, with its places: holes cost nothing.
+    #[track_caller]
+    pub fn digest(&self) -> u64 {
+        let file = File::open(&self.path).unwrap_or_else(|e| panic!("{:?}: {e}", self.path));
+        let end = seek(&file, SeekFrom::End(0)).unwrap();
+        let mut hasher = DefaultHasher::new();
+        hasher.write_u64(end);
+        let mut chunk = vec![0; 1 << 16];
+        let mut at = 0;
+        while at < end {
+            match seek(&file, SeekFrom::Data(at)) {
+                Ok(data) => at = data & !(chunk.len() as u64 - 1),
+                Err(Errno::NXIO) => break,
+                // A block device: all of it is data.
+                Err(Errno::INVAL) => {}
+                Err(e) => panic!("{:?}: {e}", self.path),
+            }
+            let n = chunk.len().min((end - at) as usize);
+            file.read_exact_at(&mut chunk[..n], at).unwrap();
+            if chunk[..n].iter().any(|&b| b != 0) {
+                hasher.write_u64(at);
+                hasher.write(&chunk[..n]);
+            }
+            at += n as u64;
+        }
+        hasher.finish()
     }
 }

@@ -56,11 +56,11 @@ fn both_replay_but(scratch: &Scratch, image: &Image, compared: fn(&Path) -> bool
 
     // Read-only first: shows the replayed state, and writes nothing.
     if !peer_is_kernel() {
-        let before = ours.sha256();
+        let before = ours.digest();
         let peek = scratch.mount(Fs::Uext4, &ours, "ro");
         assert_eq!(fs::read_to_string(peek.join("last")).unwrap(), "last");
         peek.umount();
-        assert_eq!(ours.sha256(), before, "a read-only mount of a dirty image wrote to it");
+        assert_eq!(ours.digest(), before, "a read-only mount of a dirty image wrote to it");
     }
 
     scratch.mount(Fs::Uext4, &ours, "").umount();

@@ -103,9 +103,9 @@ fn written_by_the_kernel(scratch: &Scratch, line: &Line, original: &Path, want: 
     copy(original, mount.path());
     mount.umount();
     let theirs = scratch.read(Fs::Kernel, &image);
-    let before = image.sha256();
+    let before = image.digest();
     let ours = scratch.read(Fs::Uext4, &image);
-    assert_eq!(image.sha256(), before, "a read-only mount wrote to the image");
+    assert_eq!(image.digest(), before, "a read-only mount wrote to the image");
     ours.assert_matches(&theirs, View::Same, "what uext4 reads of what the kernel wrote");
     comparable(ours, line).assert_matches(want, line.view, "the kernel's copy");
     remove_half(scratch, &image);
